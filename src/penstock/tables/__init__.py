@@ -1,3 +1,3 @@
-"""Built-in destinations: tables, one module a format. The engine imports ``contract`` and ``open``
-only; ``parquet`` and ``delta`` implement the contract, ``memory`` is its in-memory twin for
-tests."""
+"""Built-in destinations: tables, one module per format. The engine imports ``contract`` and
+``open`` only; ``parquet`` and ``delta`` implement the contract; ``memory`` is its in-memory twin
+for tests."""

@@ -1,9 +1,8 @@
-"""Tries a commit again that met another writer of the same table: how often, after which pause, and
-what is said of it.
+"""Retries a commit that conflicted with another writer of the same table: how often, after which
+pause, and with which note or error.
 
-Not here: what a conflict is (``delta``, ``parquet``); nothing is committed by one, so that the load
-is computed from the table as the other writer left it.
-"""
+Not here: what a conflict is (``delta``, ``parquet``). A conflict commits nothing, so the retry
+computes the load from the table that the other writer left."""
 
 import random
 import time
@@ -19,13 +18,13 @@ _LONGEST_PAUSE = 5.0  # seconds
 
 
 def pause_before_try(attempt: int) -> None:
-    """Sleeps after try ``attempt`` (from 1): longer each time, and not as long as the other
-    writer."""
+    """Sleeps after try ``attempt`` (from 1). The pause grows with each try and is random, so that
+    two writers do not retry at the same moment."""
     time.sleep(min(0.1 * 2**attempt, _LONGEST_PAUSE) * random.uniform(0.5, 1.5))
 
 
 def noted(done: LoadResult, load: TableLoad, attempt: int) -> LoadResult:
-    """``done`` with a note for the report, where the load was committed at a later try."""
+    """Returns ``done`` with a note for the report if a later try committed the load."""
     if attempt == 1:
         return done
     note = f"another writer was at table {load.table.name}: committed at try {attempt}"
@@ -33,7 +32,7 @@ def noted(done: LoadResult, load: TableLoad, attempt: int) -> LoadResult:
 
 
 def conflict(load: TableLoad, tries: int) -> DestinationError:
-    """Makes the error for a load that met another writer at each try."""
+    """Makes the error for a load whose every try conflicted with another writer."""
     return DestinationError(
         f"other writers changed table {load.table.name} each time this load was committed "
         f"({tries} tries)",

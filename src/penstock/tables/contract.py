@@ -1,10 +1,10 @@
-"""Defines what the engine may ask of a table format, and the structs that both exchange.
+"""Defines the interface between the engine and a table format, and the structs that both exchange.
 
 The engine passes :class:`TableLoad` values to :meth:`TableFormat.commit` and gets one
 :class:`LoadResult` or error per load. Every commit is idempotent by (``load.key``, ``load.number``)
-(L3); before it commits, each format calls :func:`already_committed`, which compares the load with
-the last load of its key that the table has. Not here: the event log, the ledger, sources.
-Neighbours: ``engine.deliver.table_loader`` calls ``commit``; ``spark`` opens the session."""
+(L3). Before it commits, each format calls :func:`already_committed`, which compares the load with
+the last load of its key in the table. Not here: the event log, the ledger, sources. Neighbours:
+``engine.deliver.table_loader`` calls ``commit``; ``spark`` opens the session."""
 
 import shlex
 import sys
@@ -40,7 +40,7 @@ class TableName(msgspec.Struct, frozen=True):
 
 
 class NewColumn(StrEnum):
-    """What to do with a column that a load has and the table has not."""
+    """What to do with a column that a load has and the table lacks."""
 
     add = "add"
     ignore = "ignore"
@@ -48,14 +48,14 @@ class NewColumn(StrEnum):
 
 
 class RemovedColumn(StrEnum):
-    """What to do with a column that the table has and a load has not."""
+    """What to do with a column that the table has and a load lacks."""
 
     ignore = "ignore"
     fail = "fail"
 
 
 class TypeChange(StrEnum):
-    """What to do where a column's type differs between a load and the table."""
+    """What to do when a column's type differs between a load and the table."""
 
     coerce = "coerce"
     fail = "fail"
@@ -63,7 +63,7 @@ class TypeChange(StrEnum):
 
 
 class NullabilityChange(StrEnum):
-    """What to do where a load may hold NULL in a column that could not be NULL before."""
+    """What to do when a load may hold NULL in a column that was not nullable before."""
 
     allow = "allow"
     fail = "fail"
@@ -86,10 +86,10 @@ class Deletes(StrEnum):
 
 
 class TablePolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """What holds for every load of a run. ``metadata`` None: no metadata columns.
-    ``change_words``: of a value that a cast loses. ``longest_text``: of such a value in its entry,
-    in characters: a longer one may have a secret of the configuration in it, which Spark cannot be
-    told; None: any."""
+    """Holds what applies to every load of a run. ``metadata`` None: no metadata columns.
+    ``change_words``: the change-list words for a value that a cast loses. ``longest_text``: the
+    longest such value, in characters, that its entry may hold; a longer one may contain a secret of
+    the configuration, which Spark must not know; None: no limit."""
 
     metadata: MetadataNames | None = None
     deletes: Deletes = Deletes.hard
@@ -99,15 +99,15 @@ class TablePolicy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TableLoad(msgspec.Struct, frozen=True, kw_only=True):
-    """Describes one commit into one table. ``parts``: absolute paths of Parquet files that hold the
-    columns of ``schema`` and the internal ones of ``model.types`` (SEQ, RAW_ID, EXTRACTED_AT,
-    CHANGES), or the metadata columns of a table where ``load.parts`` (the same parts, in the same
-    order) say so.
+    """Describes one commit into one table. ``parts``: absolute paths of Parquet files. They hold
+    the columns of ``schema`` and the internal ones of ``model.types`` (SEQ, RAW_ID, EXTRACTED_AT,
+    CHANGES), or instead the table's metadata columns where ``load.parts`` (the same parts, in the
+    same order) declare it.
 
-    ``load.disposition`` says how rows join the table: mode, primary key, cursor (paths of cleaned
-    column names; nested ones reach into structs) or ``arrival``, ``deleted_column`` (a non-null
-    value deletes its key under append_dedup) and sync id; :attr:`replaces`: the load's rows
-    replace all rows of the table. With :attr:`history`, a load that ``load.replaces`` ends the
+    ``load.disposition`` defines how rows join the table: mode, primary key, cursor (paths of
+    cleaned column names; nested ones reach into structs) or ``arrival``, ``deleted_column`` (a
+    non-null value deletes its key under append_dedup) and sync id. :attr:`replaces`: the load's
+    rows replace all rows of the table. With :attr:`history`, a load with ``load.replaces`` ends the
     versions of the keys that it lacks, unless it is a refresh."""
 
     load: Load
@@ -168,7 +168,7 @@ class TableLoad(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LoadWay(StrEnum):
-    """How the rows of a load came into their table, see ``tables.load_way``."""
+    """Records how the rows of a load came into their table, see ``tables.load_way``."""
 
     publish = "publish"
     merge = "merge"
@@ -178,10 +178,10 @@ class LoadWay(StrEnum):
 
 class LoadResult(msgspec.Struct, frozen=True, eq=False):
     """Reports one committed load. ``written``: rows appended, or inserted, updated and deleted by a
-    dedup; ``superseded``: rows of a dedup that are left out, since another row of their key, of the
-    load or the table, is newer. ``repeated``: the table had this load before, and nothing was
-    written. ``notes``: lines for the report. ``way`` None: the format has one way only. Two results
-    are equal where they report the same of the table, whichever way the rows came."""
+    dedup. ``superseded``: rows that a dedup left out, since another row of their key, in the load
+    or the table, is newer. ``repeated``: the table had this load already, and nothing was written.
+    ``notes``: lines for the report. ``way`` None: the format has one way only. Two results are
+    equal if they report the same about the table, whichever way the rows came."""
 
     written: int
     repeated: bool = False
@@ -200,8 +200,8 @@ class LoadResult(msgspec.Struct, frozen=True, eq=False):
 
 
 class LastLoad(msgspec.Struct, frozen=True):
-    """The last load of one key that a table has: the highest number committed, and that load's
-    token (None: committed by an earlier version of Penstock). ``undone``: the table was rolled back
+    """Describes the last load of one key in a table: the highest committed number and that load's
+    token (None: an earlier version of Penstock committed it). ``undone``: the table was rolled back
     to a version before that load."""
 
     number: int
@@ -210,7 +210,7 @@ class LastLoad(msgspec.Struct, frozen=True):
 
 
 class TableAhead(StateError):
-    """Raised where the table has the load's number, or a higher one, from a different load.
+    """Raised when the table has the load's number, or a higher one, from a different load.
     ``number``: the table's highest."""
 
     default_code = "state.table_ahead"
@@ -236,7 +236,7 @@ class TableAhead(StateError):
 
 
 class TableBehind(DestinationError):
-    """Raised where the table lacks a load that the ledger records as committed. ``number``: the
+    """Raised when the table lacks a load that the ledger records as committed. ``number``: the
     table's highest; 0: it has no load of this key."""
 
     default_code = "destination.table_behind"
@@ -263,9 +263,9 @@ class TableBehind(DestinationError):
 
 
 class NotSeen(DestinationError):
-    """Raised where a load is committed and this machine does not see files that its commit names: a
-    worker does not share the table's folder. ``version``: the table's first version that names
-    one of them; ``newest``: its newest."""
+    """Raised when a load is committed but this machine does not see files that its commit names,
+    because a worker does not share the table's folder. ``version``: the table's first version that
+    names one of them; ``newest``: its newest."""
 
     fields = (*DestinationError.fields, "version", "newest")
 
@@ -302,11 +302,11 @@ class NotSeen(DestinationError):
 
 
 def already_committed(load: Load, last: LastLoad | None) -> LoadResult | None:
-    """Compares ``load`` with ``last``, the last load of its key that the table has.
+    """Compares ``load`` with ``last``, the table's last load of the same key.
 
-    Returns None where the load must be committed now, a result with ``repeated`` where the table
-    has it already. Raises :class:`TableAhead`, and :class:`TableBehind` unless the load replaces
-    all rows (L3: a skipped or missing load is never taken for committed)."""
+    Returns None if the load must be committed now, or a result with ``repeated`` if the table has
+    it already. Raises :class:`TableAhead`, and :class:`TableBehind` unless the load replaces all
+    rows (L3: a skipped or missing load never counts as committed)."""
     number = 0 if last is None else last.number
     if last is not None and number >= load.number:
         same = (last.token or "") == load.token and not last.undone
@@ -323,9 +323,9 @@ def already_committed(load: Load, last: LastLoad | None) -> LoadResult | None:
 
 
 class NestedTable(msgspec.Struct, frozen=True):
-    """Of two tables whose folders lie inside one another, what the plan of one needs to know of the
-    ``other``. ``outer``: the other's folder is the outer one; ``shared``: it is the same folder,
-    of a table of another format. ``new``: the one that is planned is not there yet."""
+    """Describes, for the plan of one of two tables whose folders are nested, the ``other`` table.
+    ``outer``: the other's folder is the outer one; ``shared``: both have the same folder, in
+    different formats. ``new``: the planned table does not exist yet."""
 
     other: str
     outer: bool
@@ -334,7 +334,7 @@ class NestedTable(msgspec.Struct, frozen=True):
 
     @property
     def danger(self) -> str:
-        """What becomes of the two tables, as a clause."""
+        """Returns a clause: what happens to the two tables."""
         if self.shared:
             return "readers of one would find the files of the other, or its rewrite delete them"
         return "a VACUUM or a rewrite of the outer table deletes the files of the inner one"
@@ -349,17 +349,17 @@ class NestedTable(msgspec.Struct, frozen=True):
 
 
 class SessionNeeds(msgspec.Struct, frozen=True):
-    """What a destination needs of a Spark session that is not open yet. ``packages``: Maven
-    coordinates of jars; ``conf``: session settings; ``trial``: SQL that makes Java load what a load
-    into such a table needs, where ``{place}`` is an empty folder and ``penstock_rows`` a view of a
-    few rows with ``id``, ``kind`` and ``text``."""
+    """Lists what a destination needs from a Spark session that is not open yet. ``packages``: Maven
+    coordinates of jars; ``conf``: session settings; ``trial``: SQL that makes Java load the classes
+    that a load into such a table needs; in it, ``{place}`` is an empty folder and ``penstock_rows``
+    a view of a few rows with ``id``, ``kind`` and ``text``."""
 
     packages: tuple[str, ...] = ()
     conf: dict[str, str] = {}
     trial: tuple[str, ...] = ()
 
     def also(self, other: "SessionNeeds") -> "SessionNeeds":
-        """Returns what both need."""
+        """Returns the union of both needs."""
         if other == self:
             return self
         packages = tuple(dict.fromkeys((*self.packages, *other.packages)))
@@ -367,10 +367,10 @@ class SessionNeeds(msgspec.Struct, frozen=True):
 
 
 class LoadTasks(NamedTuple):
-    """What a format needs to have rows handled by processes in Spark's tasks (L13). ``submit`` runs
-    one; ``at_once``: how many may run at the same time; ``token``: the run's lease, for the names
-    of the files that they write; ``elsewhere``: they may run on other machines. ``prove_lease``
-    raises ``LeaseLost``: it is called before what tasks wrote is committed (L12)."""
+    """Holds what a format needs to process rows in Spark's tasks (L13). ``submit`` runs one
+    process; ``at_once``: how many may run at the same time; ``token``: the run's lease, for the
+    names of the files that they write; ``elsewhere``: they may run on other machines.
+    ``prove_lease`` raises ``LeaseLost``; call it before committing what tasks wrote (L12)."""
 
     submit: "Submit"
     at_once: int
@@ -380,19 +380,18 @@ class LoadTasks(NamedTuple):
 
 
 class PlannedDestination(Protocol):
-    """The destination as the plan and the report see it: a :class:`TableFormat`, or a destination
-    connector (``engine.plan.destination_endpoint``). ``name``: as ``destination.use``
-    names it. ``rewrite_note``: a clause for ``plan``: what a load that replaces a table's files
-    does to those who read the table at that moment; None: nothing. ``host_note``: a clause for
-    ``plan``: what its tables do not guard against where another host may go on with a pipeline;
-    None: nothing."""
+    """The destination for the plan and the report: a :class:`TableFormat`, or a destination
+    connector (``engine.plan.destination_endpoint``). ``name``: the value of ``destination.use``.
+    ``rewrite_note``: a clause for ``plan``: how a load that replaces a table's files affects
+    readers at that moment; None: not at all. ``host_note``: a clause for ``plan``: what its tables
+    do not guard against when another host continues a pipeline; None: nothing."""
 
     name: str
     rewrite_note: str | None
     host_note: str | None
 
     def needs(self) -> SessionNeeds:
-        """Jars and settings that the Spark session must start with."""
+        """The jars and settings that the Spark session must start with."""
         ...
 
     def check(self) -> None:
@@ -407,40 +406,40 @@ class PlannedDestination(Protocol):
 
     def single_load_reason(self, mode: DestinationSyncMode) -> str | None:
         """Returns a sentence for ``plan``: why loads of this mode are committed once, at the end of
-        the sync. None where they may be committed while the source still reads."""
+        the sync. None if they may be committed while the source still reads."""
         ...
 
     def unsupported_reason(self, stream: ConfiguredStream, schema: RowSchema) -> str | None:
         """Returns a clause for ``plan``: why the destination cannot take ``stream``, which is
-        configured to append_dedup by default. None where it can. Leaves no file behind."""
+        configured to append_dedup by default. None if it can. Leaves no file behind."""
         ...
 
     def nested(self, tables: Sequence[TableName]) -> dict[TableName, NestedTable]:
-        """For each of ``tables`` that lies, or would lie, in another table's folder or around it,
-        that other table, as far as this shows without Spark."""
+        """Maps each of ``tables`` whose folder is, or would be, inside or around another table's
+        folder to that other table, as far as this is visible without Spark."""
         ...
 
 
 class TableFormat(PlannedDestination, Protocol):
     """A destination of one table format, at one path or in one database; holds all its tables.
-    ``takes_parts``: its tables are local files, so that parts in their shape may become theirs
-    (``tables.files.direct_parts``)."""
+    ``takes_parts``: its tables are local files, so parts that match a table's layout may become its
+    files (``tables.files.direct_parts``)."""
 
     takes_parts: bool
 
     def planned_on(self, table: TableName) -> PlannedOn | None:
-        """Returns the version of the table on which a load of now is planned; None: its tables have
-        no versions by which a commit that a power cut damaged is recognised."""
+        """Returns the version of the table on which a load is planned now. None: the tables have no
+        versions that identify a commit which a power cut damaged."""
         ...
 
     def last_number(self, table: TableName, key: str) -> int | None:
-        """Returns the number of the last load of ``key`` that the table has, found without Spark: 0
-        where it has none or is not there. None: it cannot be found so. Raises nothing."""
+        """Returns the number of the table's last load of ``key``, found without Spark: 0 if the
+        load or the table does not exist. None: it cannot be found without Spark. Raises nothing."""
         ...
 
     def columns_of(self, table: TableName) -> Sequence[Field] | None:
-        """Returns the columns that the table has, found without Spark: none where there is no
-        table. None: they cannot be found so. JSON and times of day are text. Raises nothing."""
+        """Returns the table's columns, found without Spark: none if there is no table. None: they
+        cannot be found without Spark. JSON and times of day are text. Raises nothing."""
         ...
 
     def commit(

@@ -1,10 +1,10 @@
-"""Says whether a power cut can have damaged a file: whether its disk is this machine's own, and
-whether the machine has started since the file was written.
+"""Decides whether a power cut can have damaged a file: whether its disk belongs to this machine
+alone, and whether the machine has started since the file was written.
 
-Whoever takes away a file that another writer left must know that no other writer is still at it.
-Clocks jump, so a file counts as older than the boot only where it is older than every sign of it:
-the kernel's own time of the boot, and what was made in ``/dev``, ``/run`` and ``/sys`` since.
-"""
+A caller that removes a file which another writer left must know that no other writer still uses it.
+Clocks jump, so a file counts as older than the boot only if it is older than every sign of the
+boot: the kernel's own boot time, and what has been created in ``/dev``, ``/run`` and ``/sys``
+since."""
 
 import os
 import re
@@ -23,7 +23,7 @@ _MARGIN = 2.0  # seconds: of file systems that store whole seconds
 
 
 def boot() -> str:
-    """Identifies this start of the machine; empty where the kernel does not say."""
+    """Identifies this start of the machine; empty if the kernel does not give an id."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
     except OSError:
@@ -32,7 +32,7 @@ def boot() -> str:
 
 def on_own_disk(path: Path) -> bool:
     """Returns whether ``path``, which exists, is on a file system that only this machine writes to.
-    False where that is not known."""
+    False if unknown."""
     if not sys.platform.startswith("linux"):
         return False
     return _kind_of(path) in _LOCAL
@@ -53,15 +53,14 @@ def _kind_of(path: Path) -> str:
 
 
 def older_than_boot(path: Path) -> bool:
-    """Returns whether ``path`` was last written before this machine started. False where that is
-    not known."""
+    """Returns whether ``path`` was last written before this machine started. False if unknown."""
     booted = booted_at()
     return booted is not None and path.stat().st_mtime < booted - _MARGIN
 
 
 def booted_at() -> float | None:
-    """Seconds since 1970 at this machine's start, by its clock as it is now or as it was since,
-    whichever is earlier; None: not known."""
+    """Returns the time of this machine's start in seconds since 1970, by its clock now or at an
+    earlier moment since, whichever is earlier; None: unknown."""
     try:
         lines = _STAT.read_text("ascii").splitlines()
     except OSError:

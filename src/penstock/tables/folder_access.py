@@ -1,11 +1,10 @@
-"""Gives files and folders in a lake the access that its folders ask for: by the umask, a
-set-group-ID bit and a default access list, as the kernel gives it to what is made there.
+"""Gives files and folders in a lake the access that their parent folders prescribe: by the umask, a
+set-group-ID bit and a default access list, as the kernel does for files created there.
 
-Needed for what is not made there, or is changed after: parts that are linked (``linked_parts``),
-and folders that Spark makes, since Hadoop sets their mode, which cuts an access list. (Hadoop's
-umask is set to this process's: ``spark.session``.) Also proves that a folder can be written to,
-before rows are read (``check``) and before a load. Not here: files that are simply written.
-"""
+Needed for files that are not created there, or change later: linked parts (``linked_parts``), and
+folders that Spark creates, since Hadoop sets their mode, which restricts an access list. (Hadoop's
+umask is set to this process's: ``spark.session``.) Also proves that a folder is writable, before
+rows are read (``check``) and before a load. Not here: files that are simply written."""
 
 import errno
 import os
@@ -22,15 +21,15 @@ _ACL, _DEFAULT_ACL = "system.posix_acl_access", "system.posix_acl_default"
 
 
 class FileAccess(msgspec.Struct, frozen=True):
-    """The access of a new file of a folder. ``acl``: its access list, where it has one beside its
-    mode."""
+    """Holds the access of a new file in a folder. ``acl``: its access list, if it has one in
+    addition to its mode."""
 
     mode: int
     group: int
     acl: bytes | None
 
     def give(self, file: Path) -> None:
-        """Gives a file that was made elsewhere the same access. Raises ``OSError``."""
+        """Gives a file that was created elsewhere the same access. Raises ``OSError``."""
         if file.stat().st_gid != self.group:
             os.chown(file, -1, self.group)
         os.chmod(file, self.mode)
@@ -39,8 +38,8 @@ class FileAccess(msgspec.Struct, frozen=True):
 
 
 def of_new_file(probe: Path) -> FileAccess:
-    """Returns the access of a file that is made under the path ``probe``, which must be free. It is
-    removed. Raises ``OSError``."""
+    """Returns the access of a file that is created at the path ``probe``, which must be free, and
+    then removed. Raises ``OSError``."""
     with private(probe, "xb", permissions=SHARED) as file:
         made = os.fstat(file.fileno())
     acl = _access_list(probe, _ACL)
@@ -49,8 +48,9 @@ def of_new_file(probe: Path) -> FileAccess:
 
 
 def inherit(folder: Path, parent: Path) -> None:
-    """Gives a folder that Spark made the access list that it has by the default one of ``parent``.
-    Does nothing where there is none, or the folder is another user's, who has done so."""
+    """Gives a folder that Spark created the access list that the default one of ``parent``
+    prescribes. Does nothing if there is none, or if the folder belongs to another user, who has
+    done so."""
     acl = _access_list(parent, _DEFAULT_ACL)
     if acl is not None:
         with suppress(OSError):
@@ -67,8 +67,8 @@ def _access_list(path: Path, name: str) -> bytes | None:
 
 def prove_writable(folder: Path) -> None:
     """Proves that ``folder`` can be written to, or created: writes a temporary file into it or its
-    nearest existing parent. (Permission bits do not tell for root, nor on a read-only file system.)
-    Leaves nothing behind. Raises ``DestinationError`` (``destination.not_writable``)."""
+    nearest existing parent. (Permission bits are no proof for root, nor on a read-only file
+    system.) Leaves nothing behind. Raises ``DestinationError`` (``destination.not_writable``)."""
     try:
         nearest = next(p for p in (folder, *folder.parents) if p.exists())
         if not nearest.is_dir():

@@ -35,12 +35,13 @@ def open_table(name: str, path: str, options: Mapping[str, str] | None = None) -
 
 def session_needs(name: str) -> SessionNeeds:
     """Returns what the Spark session needs for tables of format ``name``, wherever they are. Raises
-    ``ConfigError``, where this Spark has no such jars."""
+    ``ConfigError`` if no such jars exist for this Spark."""
     return _tables(name, "/", None).needs()
 
 
 def ready_needs() -> SessionNeeds:
-    """Returns what a Spark needs that serves every format whose jars are on this machine."""
+    """Returns the needs of a Spark session that serves every format whose jars are on this
+    machine."""
     cache = platformdirs.user_cache_path("penstock")
     needs = SessionNeeds()
     for name in table_formats():

@@ -1,12 +1,11 @@
 """Compares keys of which a table has rows as text (``A1``) and rows as JSON (``"A1"``), as SQL for
 DuckDB and for Spark.
 
-An earlier version of Penstock wrote a column of text as JSON while its source declared a union. A
-load has one of the forms; of the table's rows either is taken for the same key where no row of the
-load has that very text. What JSON is not a text in quotes (``7``) is in both forms alike, so that
-of a union's keys 7 and "7" a text 7 is the first. Imports neither engine. Neighbours:
-``files.newest_rows``, ``frame.other_forms`` use it; ``engine.plan.earlier_modes`` finds the
-columns."""
+An earlier version of Penstock wrote a text column as JSON while its source declared a union. A load
+has one of the forms; a table's row in either form counts as the same key unless a row of the load
+has exactly its text. JSON other than a quoted text (``7``) is alike in both forms, so of a union's
+keys 7 and "7" a text 7 means the first. Imports neither engine. Neighbours: ``files.newest_rows``,
+``frame.other_forms`` use it; ``engine.plan.earlier_modes`` finds the columns."""
 
 from penstock.model.types import Kind
 from penstock.tables.contract import TableLoad
@@ -21,7 +20,7 @@ none."""
 
 
 def mixed_keys(load: TableLoad) -> dict[str, bool]:
-    """Returns the columns of the load's key that have two forms in the table; of each whether the
+    """Returns the columns of the load's key that have two forms in the table, each with whether the
     load has JSON."""
     names, key = load.load.disposition.mixed_keys, {path[0] for path in load.primary_key}
     return {
@@ -41,7 +40,7 @@ def of_table(sql: str, dialect: SqlDialect, *, json: bool) -> str:
 
 
 def of_load(sql: str, dialect: SqlDialect, *, json: bool) -> str:
-    """Like :func:`of_table`, of a key of the load."""
+    """Like :func:`of_table`, for a key of the load."""
     if not json:
         return sql
     return f"coalesce('T' || ({dialect.text_of_json(sql)}), 'J' || {sql})"
@@ -49,8 +48,8 @@ def of_load(sql: str, dialect: SqlDialect, *, json: bool) -> str:
 
 def either_form(columns: str, joined: str, same: str, in_one_form: str) -> str:
     """Returns a DuckDB source: ``columns`` of the table's rows ``t`` (with their ``number``) and
-    the load's ``s``, ``joined`` where they are the ``same`` as they are, else where they are in one
-    form."""
+    the load's ``s``, ``joined`` if they are the ``same`` unchanged, else if they are the same in
+    one form."""
     return (
         f"(SELECT * EXCLUDE exact FROM (SELECT {columns}, 1 AS exact FROM {joined} ON {same} "
         f"UNION ALL SELECT {columns}, 0 FROM {joined} ON {in_one_form}) QUALIFY row_number() "

@@ -28,7 +28,7 @@ def load_history(load: TableLoad) -> tuple[Field, ...]:
 
 
 def metadata_columns(load: TableLoad) -> frozenset[str]:
-    """Returns the names of the load's columns that are none of its stream's: metadata columns,
+    """Returns the names of the load's columns that its stream does not have: metadata columns and
     those of a history."""
     metadata = metadata_fields(load.policy.metadata) if load.policy.metadata else ()
     return frozenset(f.name for f in (*metadata, *load_history(load)))
@@ -40,9 +40,9 @@ def has_soft_deletes(load: TableLoad, names: Sequence[str]) -> bool:
 
 
 def own_columns(load: TableLoad, names: Sequence[str]) -> tuple[str, ...]:
-    """Returns those of the columns ``names`` that a bare delete has not: all but key, cursor, mark,
-    metadata and those of the source's change log. None where deletes are not soft, or the rows have
-    no mark."""
+    """Returns those of the columns ``names`` that a bare delete lacks: all but key, cursor, mark,
+    metadata and those of the source's change log. None if deletes are not soft, or the rows have no
+    mark."""
     mark = load.deleted_column
     if mark is None or not has_soft_deletes(load, names):
         return ()
@@ -54,7 +54,7 @@ def own_columns(load: TableLoad, names: Sequence[str]) -> tuple[str, ...]:
 
 
 def kept_columns(load: TableLoad, fields: Sequence[Field]) -> tuple[str, ...]:
-    """Returns the columns that a bare delete may have, and that stay as they are where it has not:
+    """Returns the columns that a bare delete may have, and that keep their value if it lacks them:
     cursors, and those of the source's change log."""
     names = [f.name for f in fields]
     away = {load.deleted_column, *(path[0] for path in load.primary_key)}
@@ -69,8 +69,8 @@ def cursors(load: TableLoad) -> tuple[str, ...]:
 
 
 def cut_cursor(load: TableLoad) -> str | None:
-    """Returns the name, in change lists, of the cursor by which the load's rows are ordered; None:
-    a row's change list says nothing of it, as it is nested."""
+    """Returns the name, in change lists, of the cursor that orders the load's rows. None: change
+    lists have no entry for it, since it is nested."""
     if load.arrival or len(load.cursor) != 1:
         return None
     return next((f.source for f in load.schema.fields if f.name == load.cursor[0]), None)

@@ -1,11 +1,11 @@
-"""Says which way the loads of a stream take into their table, and why.
+"""Predicts which way the loads of a stream take into their table, and why.
 
 The parts of a load become files of the table (``publish``), a process in a Spark task writes files
-of parts and table (``merge``), Spark writes all files of the table again (``rewrite``), or it adds
-or merges the rows (``spark``: DataFrames, MERGE). Pure, from what the plan knows. A load that meets
-more than that (a table that another program changed, rows that are too large for a task) takes
-another way; the report counts the way of each. Not here: the files (``tables.files``), DataFrames
-(``tables.frame``). Neighbours: ``engine.plan.load_ways`` asks."""
+from parts and table (``merge``), Spark writes all files of the table again (``rewrite``), or Spark
+adds or merges the rows (``spark``: DataFrames, MERGE). Pure, from what the plan knows. A load that
+meets more than that (a table that another program changed, rows that are too large for a task)
+takes another way; the report counts the way of each. Not here: the files (``tables.files``),
+DataFrames (``tables.frame``). Neighbours: ``engine.plan.load_ways`` calls it."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -20,17 +20,17 @@ from penstock.tables.files.merge_job import compared_in_tasks
 
 
 class PlannedWay(NamedTuple):
-    """``way`` None: it is known at the load. ``reason``: a clause."""
+    """``way`` None: it is only known at the load. ``reason``: a clause."""
 
     way: LoadWay | None
     reason: str
 
 
 class PlannedLoads(msgspec.Struct, frozen=True, kw_only=True):
-    """What the plan knows of a stream's loads. ``kinds``: of its columns; ``files``: the tables are
-    local files (``TableFormat.takes_parts``); ``shaped``: lanes write its parts in the table's
-    shape; ``queried``: the result of a query decides the columns; ``replaces``: a load replaces all
-    rows of the table."""
+    """Holds what the plan knows about a stream's loads. ``kinds``: of its columns; ``files``: the
+    tables are local files (``TableFormat.takes_parts``); ``shaped``: lanes write its parts in the
+    table's layout; ``queried``: the result of a query decides the columns; ``replaces``: a load
+    replaces all rows of the table."""
 
     disposition: WriteDisposition
     kinds: Mapping[str, Kind]

@@ -1,12 +1,11 @@
-"""Finds tables whose folders lie inside one another, on a local file system.
+"""Finds tables whose folders are nested, on a local file system.
 
-A VACUUM of a Delta table deletes every file below its folder that its log does not name, so also
-the files of a table inside it; what rewrites a Parquet table replaces its whole folder. So a new
+A VACUUM of a Delta table deletes every file below its folder that its log does not name, including
+the files of a table inside it. A rewrite of a Parquet table replaces its whole folder. So a new
 table never gets a folder above or below another table's (:meth:`NestedFolders.refuse`). A folder is
-a table where it has what marks a table of a format (``config.table_formats``). VACUUM skips folders
-whose names begin with ``_`` or ``.``, and so does the search below a folder. Not here: tables on
-object stores (``delta.locations``), what ``plan`` says (``engine.plan.nested_tables``).
-"""
+a table if it has the mark of a table format (``config.table_formats``). VACUUM skips folders whose
+names begin with ``_`` or ``.``, and so does the search below a folder. Not here: tables on object
+stores (``delta.locations``), the text for ``plan`` (``engine.plan.nested_tables``)."""
 
 import os
 from collections import deque
@@ -17,12 +16,12 @@ from penstock.config.table_formats import TableFormatSpec, format_of
 from penstock.errors import DestinationError
 from penstock.tables.contract import NestedTable
 
-MOST_ENTRIES = 100_000  # looked at below a table that is there: its files may be many
+MOST_ENTRIES = 100_000  # looked at below an existing table, which may have many files
 
 
 class NestedFolders:
-    """One look at the folders of many tables: what is above them is looked at once. ``format``:
-    the one of which they are."""
+    """Looks once at the folders of many tables; what is above them is looked at once. ``format``:
+    their table format."""
 
     def __init__(self, format: TableFormatSpec) -> None:
         self._format = format
@@ -30,9 +29,9 @@ class NestedFolders:
         self._real: dict[Path, str] = {}
 
     def nested(self, folder: Path) -> NestedTable | None:
-        """Returns the table above or below ``folder``, where the nearest one above comes first, or
-        one of another format in it; None: there is none. Below a table that is there, at most
-        :data:`MOST_ENTRIES` entries are looked at."""
+        """Returns the table above or below ``folder`` (the nearest one above comes first), or one
+        of another format in the same folder; None: there is none. Looks at no more than
+        :data:`MOST_ENTRIES` entries below an existing table."""
         new = not self._format.is_table(folder)
         if new and format_of(folder) is not None:
             return NestedTable(str(folder), outer=True, new=True, shared=True)
@@ -44,8 +43,8 @@ class NestedFolders:
         return None if below is None else NestedTable(below, outer=False, new=new)
 
     def refuse(self, folder: Path) -> None:
-        """Proves that a table may be made in ``folder``, where there is none of the format yet.
-        Raises ``DestinationError`` (``destination.nested``)."""
+        """Proves that a table may be made in ``folder``, which has none of the format yet. Raises
+        ``DestinationError`` (``destination.nested``)."""
         if not self._format.is_table(folder) and (nested := self.nested(folder)) is not None:
             raise nested_failure(str(folder), nested)
 
@@ -65,8 +64,8 @@ class NestedFolders:
 
 
 def _table_below(folder: str, most: int | None) -> str | None:
-    """Searches level by level, so that the nearest table is found first; folders behind links
-    too, since VACUUM follows them."""
+    """Searches level by level, so that the nearest table is found first. Follows links to folders,
+    as VACUUM does."""
     waiting, seen, entries = deque([folder]), set[tuple[int, int]](), 0
     while waiting:
         with suppress(OSError), os.scandir(waiting.popleft()) as found:
@@ -87,7 +86,7 @@ def _table_below(folder: str, most: int | None) -> str | None:
 
 
 def nested_failure(place: str, nested: NestedTable) -> DestinationError:
-    """Makes the error for a new table at ``place`` that would lie above or below another one."""
+    """Makes the error for a new table at ``place`` that would be above or below another one."""
     return DestinationError(
         f"the new table {place} would {nested.relation('lie', 'have')}: {nested.danger}",
         code="destination.nested",

@@ -1,13 +1,13 @@
-"""States the one rule of which row of a key is the newest, as SQL for DuckDB and for Spark.
+"""States the one rule for which row of a key is the newest, as SQL for DuckDB and for Spark.
 
-A cursor has a *form*, a function of what its column stores: a number (a numeric column; in text, a
-plain integer), a time (a column of times; in text, ISO 8601 with date and time of day), a time
-without an offset, or other (all else: other text, dates alone, NULL, numbers that are not finite).
-The rows of a key are folded in the order of their arrival: by sequence number, and of a stream that
-is read in shards by the highest extraction time that their lane has shown up to them, then by lane.
-Within a form that is not *other* the higher value wins, and ties go to the later row; between two
-forms, and within *other*, the later row wins. Extraction times decide nothing else. A delete
-without a cursor has the order of the row that the fold has at that moment.
+A cursor has a *form*, a function of the value that its column stores: a number (a numeric column;
+in text, a plain integer), a time (a column of times; in text, ISO 8601 with date and time of day),
+a time without an offset, or other (all else: other text, dates alone, NULL, numbers that are not
+finite). The rows of a key are folded in the order of their arrival: by sequence number or, in a
+stream that is read in shards, by the highest extraction time that their lane has shown up to them,
+then by lane. Within a form other than *other* the higher value wins, and ties go to the later row;
+between two forms, and within *other*, the later row wins. Extraction times decide nothing else. A
+delete without a cursor has the order of the row that the fold has at that moment.
 
 :func:`fold` reduces the rows of a load to one row per key and one bit, whether two forms were met;
 :func:`replaces` compares such a row with the table's. Both render the same expressions for both
@@ -45,7 +45,7 @@ _OWN, _BEFORE, _VALUE = "_penstock_own_form", "_penstock_form_before", "_penstoc
 
 
 class SqlDialect(NamedTuple):
-    """What two engines write differently. ``quote``: of an identifier."""
+    """Holds what the two engines write differently. ``quote``: quotes an identifier."""
 
     name: str
     divide: str
@@ -61,8 +61,8 @@ class SqlDialect(NamedTuple):
         return f"regexp_extract({sql}, {raw}'{pattern}', 0)"
 
     def day(self, sql: str) -> str:
-        """Returns the number of a day, counted from 1970, of a text like 2024-05-01; NULL: there is
-        none such."""
+        """Returns the number of a day, counted from 1970, of a text like 2024-05-01; NULL if it is
+        not one."""
         day = f"try_cast({sql} AS DATE)"
         days = f"{day} - DATE '1970-01-01'" if self.name == "duckdb" else f"unix_date({day})"
         return f"CAST({days} AS BIGINT)"
@@ -72,7 +72,7 @@ class SqlDialect(NamedTuple):
         return found.format(sql)
 
     def text_of_json(self, sql: str) -> str:
-        """Returns the text that a JSON string has; NULL of all else."""
+        """Returns the text of a JSON string; NULL for all else."""
         read = "json_extract_string" if self.name == "duckdb" else "get_json_object"
         string = f"{sql} LIKE '\"%\"' AND {self.is_json(sql)}"
         return f"CASE WHEN {string} THEN {read}({sql}, '$') END"
@@ -94,9 +94,9 @@ SPARK = SqlDialect("spark", "div", "`")
 
 
 class Order(NamedTuple):
-    """SQL for the order of a cursor. ``steps``: columns to add, one after the other, each of which
-    may use those before; then expressions: its form, and within a form ``major``, then ``minor``,
-    which are NULL in form ``other``."""
+    """Holds SQL for the order of a cursor. ``steps``: columns to add, one after the other, each of
+    which may use those before; then expressions: its form, and within a form ``major``, then
+    ``minor``, which are NULL in form ``other``."""
 
     form: str
     major: str
@@ -110,9 +110,9 @@ NO_ORDER = Order(str(OTHER), "CAST(NULL AS BIGINT)", "CAST(NULL AS STRING)")
 def order_of(
     sql: str, kind: Kind, dialect: SqlDialect, *, as_text: bool = False, prefix: str = ""
 ) -> Order:
-    """Returns the order of the cursor ``sql``, of a column of ``kind``. ``as_text``: all text has
+    """Returns the order of the cursor ``sql`` in a column of ``kind``. ``as_text``: all text has
     one form, whose values are compared byte by byte (``cursor_order: text``). ``prefix``: of the
-    steps' names, beside those of another cursor."""
+    steps' names, to keep them apart from those of another cursor."""
     if kind in TEXTS:
         if as_text:
             form = f"CASE WHEN {sql} IS NULL THEN {OTHER} ELSE {NUMBER} END"
@@ -132,11 +132,11 @@ def order_of(
 def exactly(
     order: Order, sql: str, kind: Kind, sent: str, dialect: SqlDialect, *, known: str = "true"
 ) -> Order:
-    """``order`` of the cursor ``sql``, of a kind that :data:`MAY_BE_CUT`, so that what was cut
-    decides between equal values. ``sent``: the source's text of a value that was cut, NULL of
-    others; ``known``: a condition, the value is exact where there is no such text; where it does
-    not hold, another row with an equal value is as new or newer. Numbers are exact from 2^53 on,
-    where they are whole ones."""
+    """Extends ``order`` of the cursor ``sql``, of a kind in :data:`MAY_BE_CUT`, so that the digits
+    that were cut decide between equal values. ``sent``: the source's text of a value that was cut,
+    else NULL; ``known``: a condition: a value without such a text is exact; if it does not hold,
+    another row with an equal value is as new or newer. Numbers are exact from 2^53 on, where all
+    are integers."""
     if kind is not Kind.number:
         beyond = f"substr({dialect.found(sent, '[.,][0-9]{6}[0-9]+')}, 8)"
         return order._replace(minor=f"coalesce(trim(TRAILING '0' FROM {beyond}), '')")
@@ -152,8 +152,8 @@ def exactly(
 
 
 class _Steps:
-    """Collects the steps that order text. Each is NULL for texts of a kind that it is not about, so
-    that the common ones cost little: engines compute nothing of NULL."""
+    """Collects the steps that order text. Each is NULL for texts of a kind that it does not handle,
+    which makes the common kinds cheap: engines compute nothing for NULL."""
 
     def __init__(self, dialect: SqlDialect, prefix: str) -> None:
         self._dialect, self._prefix = dialect, prefix
@@ -165,8 +165,8 @@ class _Steps:
         return name
 
     def order(self, sql: str) -> Order:
-        """Returns a number is ordered by the length of its digits, then by its digits; a time by
-        its minute, then by its seconds, in which 60 is a leap second."""
+        """Orders a number by the length of its digits, then by its digits; a time by its minute,
+        then by its seconds, in which 60 is a leap second."""
         matches = self._dialect.matches
         # quotes: a column of JSON is text in the table, and has them around its texts
         ends = " OR ".join(f"{sql} LIKE '{like}'" for like in (" %", "% ", '"%', '%"'))
@@ -194,8 +194,8 @@ class _Steps:
         return Order(form, major, minor, (*self._steps,))
 
     def _time(self, text: str) -> tuple[str, str, str, str]:
-        """Of a time: what is behind its minute; a number that grows with its minute; its seconds as
-        text with all digits; its offset, empty where it has none. Of all else, NULL."""
+        """Returns, for a time: the text after its minute; a number that grows with its minute; its
+        seconds as text with all digits; its offset, empty if it has none. NULL for all else."""
         add = self._add
         text = add("no_integer", text)
         # 20240501T1200
@@ -241,8 +241,9 @@ class _Steps:
         return tail, minute, seconds, zone
 
     def _rare_day(self, text: str) -> tuple[str, str]:
-        """Of times of other years than 1000 to 2999: all behind the year, -MM-DDTHH:MM and more;
-        the day's number, counted from 1970, NULL where the month has no such day."""
+        """Handles times in years other than 1000 to 2999. Returns the text after the year,
+        -MM-DDTHH:MM and more; and the day's number, counted from 1970, NULL if the month has no
+        such day."""
         add, div = self._add, self._dialect.divide
         year = add("year_text", self._dialect.found(text, "^[+-]?[0-9]+"))
         rest = add("rare_rest", f"substr({text}, length({year}) + 1)")
@@ -297,10 +298,10 @@ def replaces(
 
 
 class Fold(NamedTuple):
-    """How the rows of each key are put in order: ``stages`` of columns to add, by name, each of
-    which may use those before; ``order``: columns, each with whether it descends, by which a key's
-    rows are ordered then, the winner first (NULL is last); ``two_forms``: a SQL condition; ``won``:
-    another, the row was the newest of those up to it."""
+    """Describes how the rows of each key are ordered: ``stages`` of columns to add, by name, each
+    of which may use those before; ``order``: columns, each with whether it descends, which then
+    order a key's rows, the winner first (NULL is last); ``two_forms``: a SQL condition; ``won``:
+    another: the row was the newest of those up to it."""
 
     stages: tuple[dict[str, str], ...]
     order: tuple[tuple[str, bool], ...]
@@ -319,7 +320,7 @@ def lane_sql(shards: Sequence[tuple[int, int]], seq: str, dialect: SqlDialect) -
 
 
 def one_form(arrival: Sequence[str], order: Order) -> tuple[tuple[str, bool], ...]:
-    """As ``Fold.order``, of rows whose cursors have one form, of which none is a delete without a
+    """Like ``Fold.order``, for rows whose cursors all have one form, without deletes that lack a
     cursor. ``order``: columns."""
     return ((order.major, True), (order.minor, True), *((name, True) for name in arrival))
 
@@ -332,9 +333,9 @@ def fold(
     *,
     bare: str = "false",
 ) -> Fold:
-    """Folds the rows of each key. ``keys``: expressions, by comma; ``arrival``: columns, in the
-    order of which rows came (NULL is first); ``order`` None: it decides alone; ``bare``: a
-    condition, the row is a delete without a cursor."""
+    """Folds the rows of each key. ``keys``: expressions, separated by commas; ``arrival``: columns
+    that give the order of arrival (NULL is first); ``order`` None: arrival alone decides; ``bare``:
+    a condition: the row is a delete without a cursor."""
     came = ", ".join(f"{name} ASC NULLS FIRST" for name in arrival)
     turn = {TURN: f"row_number() OVER (PARTITION BY {keys} ORDER BY {came})"}
     if order is None:

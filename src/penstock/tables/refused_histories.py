@@ -1,7 +1,7 @@
-"""Refuses loads that a table with history cannot take, and histories of tables that are not ours.
+"""Refuses loads that a table with history cannot take, and histories in tables that are not ours.
 
-Imports no Spark. Neighbours: ``history.columns`` names the columns, the formats ask before a load
-is committed."""
+Imports no Spark. Neighbours: ``history.columns`` names the columns; the formats call this before a
+load is committed."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -32,17 +32,17 @@ _TYPES = "have `types:` give the cursor the column's type; or "
 
 
 class Unlike(NamedTuple):
-    """Why a stream does not go with a table, as a clause, and what to do."""
+    """Why a stream does not match a table, as a clause, and what to do."""
 
     why: str
     hint: str
 
 
 def refuse_other(load: TableLoad, old: Sequence[Field], number: int | None) -> None:
-    """Raises ``SchemaError`` (``schema.history``) where ``load`` does not go with a table of the
-    columns ``old`` (empty: there is none), which :func:`turns` does not make one of its kind.
-    ``number``: of the last load of its key that the table has. A history has the rows of one
-    stream: a refresh ends the versions that it lacks."""
+    """Raises ``SchemaError`` (``schema.history``) if ``load`` does not match a table with the
+    columns ``old`` (empty: there is none) that :func:`turns` does not convert. ``number``: that of
+    the table's last load of its key. A history has the rows of one stream: a refresh ends the
+    versions that it lacks."""
     given, own = load.load.disposition, _is_own(load, number)
     anew = load.replaces and (given.refreshes or (given.ends_history and own))
     if not old or anew:
@@ -64,15 +64,14 @@ def refuse_other(load: TableLoad, old: Sequence[Field], number: int | None) -> N
 
 
 def _is_own(load: TableLoad, number: int | None) -> bool:
-    """Returns whether the table has a load of this key, or the ledger does not say that it has
-    none."""
+    """Returns whether the table has a load of this key, or the ledger does not rule one out."""
     return load.load.follows != 0 or bool(number)
 
 
 def turns(load: TableLoad, old: Sequence[Field], number: int | None) -> bool:
-    """Returns whether a table of the columns ``old`` becomes one of versions, or of rows, before
-    ``load`` is committed: the stream's own, which has no load of this number yet. ``number``: as of
-    :func:`refuse_other`."""
+    """Returns whether a table with the columns ``old`` becomes one of versions, or of rows, before
+    ``load`` is committed. It must be the stream's own and lack a load of this number. ``number``:
+    as for :func:`refuse_other`."""
     given = load.load.disposition
     asked = load.history or given.ends_history
     if not old or not asked or load.replaces or has_history(old) == load.history:
@@ -83,9 +82,9 @@ def turns(load: TableLoad, old: Sequence[Field], number: int | None) -> bool:
 
 
 def other(wanted: Sequence[Field], old: Sequence[Field]) -> Unlike | None:
-    """Returns why a stream with the history columns ``wanted`` (empty: without history) does not go
-    with a table of the columns ``old``: the one has a history and the other has not, or their
-    versions begin at something else. None where it does."""
+    """Returns why a stream with the history columns ``wanted`` (empty: without history) does not
+    match a table with the columns ``old``: one has a history and the other has none, or their
+    versions begin at something else. None if it matches."""
     if not old or not (wanted or has_history(old)):
         return None
     if not wanted:
@@ -117,8 +116,8 @@ def _of_types(found: Field, field: Field) -> Unlike:
 
 
 def refuse_narrow(load: TableLoad, target: Sequence[Field]) -> None:
-    """Raises ``DestinationError`` where the column of versions, in a table that has the columns
-    ``target`` with the load, does not hold the load's cursors."""
+    """Raises ``DestinationError`` if the column of versions, in a table that has the columns
+    ``target`` with the load, cannot hold the load's cursors."""
     have = {f.name: f.type for f in target}
     for field in load_history(load):
         kept = have.get(field.name)
@@ -139,12 +138,12 @@ def not_merged(
     load: TableLoad, old: Sequence[Field] | None, reason: str | None
 ) -> DestinationError:
     """Makes the error for a load into a history that only Spark could write. ``old``: the table's
-    columns; ``reason``: why, None where they are not those of the load."""
+    columns; ``reason``: why; None if they differ from the load's."""
     return refused(load.table.name, reason or _difference(old or (), load_fields(load)))
 
 
 def refused(table: str, reason: str) -> DestinationError:
-    """Makes the error for a load that a history has no place for, and why."""
+    """Makes the error for a load that a history cannot hold, with the reason."""
     return DestinationError(
         f"table {table} keeps a history, and this load cannot be merged into it: {reason}",
         code="destination.history",

@@ -1,7 +1,7 @@
-"""Says which type holds the values of two: the one rule by which columns become wider.
+"""Defines which type holds the values of two types: the one rule by which columns become wider.
 
-Imports no Spark. Neighbours: ``frame.schema_evolution`` computes a table's columns with it,
-``refused_histories`` asks whether the columns of versions can hold a cursor."""
+Imports no Spark. Neighbours: ``frame.schema_evolution`` computes a table's columns with it;
+``refused_histories`` checks whether the columns of versions can hold a cursor."""
 
 from penstock.model.types import DataType, Kind
 
@@ -11,7 +11,7 @@ _INT64_DIGITS = 19
 
 def widened(old: DataType, new: DataType) -> DataType:
     """Returns the type that holds every ``old`` value and as many ``new`` ones as possible; ``old``
-    where no wider type does."""
+    if no wider type exists."""
     numeric = (Kind.integer, Kind.decimal)
     if old.kind in numeric and new.kind is Kind.number:
         return new
@@ -29,8 +29,8 @@ def widened(old: DataType, new: DataType) -> DataType:
 
 
 def whole_digits(kind: DataType, *, most: bool = True) -> int:
-    """Returns the digits before the point of an integer or a decimal: as many as a value has at
-    ``most``, else as many as every value may have."""
+    """Returns the number of digits before the point in an integer or a decimal: those that a value
+    has at ``most``, else those that every value may have."""
     if kind.kind is Kind.integer:
         return _INT64_DIGITS if most else _INT64_DIGITS - 1
     return (kind.precision or MOST_DIGITS) - (kind.scale or 0)

@@ -1,10 +1,9 @@
-"""Says which files that a commit of a Delta table names this machine does not see (L3).
+"""Finds files that commits of a Delta table name but this machine does not see (L3).
 
-A worker of a cluster that has a folder of its own under the table's path writes files that nobody
-else sees, and Delta commits their names all the same. Read is the table's log, not its files; what
-a later commit removed again is not missed. Not here: the check before a commit, by tasks
-(``spark.shared_folders``); what is done then (``delta``).
-"""
+If a cluster worker has its own folder under the table's path, it writes files that nobody else
+sees, and Delta commits their names all the same. This module reads the table's log, not its files,
+and ignores files that a later commit removed. Not here: the check by tasks before a commit
+(``spark.shared_folders``); what follows (``delta``)."""
 
 import os
 import uuid
@@ -25,8 +24,9 @@ _UUID_TEXT = 20  # letters of a deletion vector's name, in Z85; a prefix may com
 
 
 class MissingFiles(NamedTuple):
-    """What this machine does not see of a table. ``version``: the first commit that names one of
-    ``files``; ``newest``: the table's newest version; ``named``: how many files were looked for."""
+    """Lists the files of a table that this machine does not see. ``version``: the first commit that
+    names one of ``files``; ``newest``: the table's newest version; ``named``: how many files were
+    looked for."""
 
     version: int
     newest: int
@@ -52,9 +52,10 @@ class _Action(msgspec.Struct):
 
 
 def missing_files(folder: Path, after: int, version: int) -> MissingFiles | None:
-    """Returns what the commits of the local table in ``folder`` after version ``after``, up to
-    ``version``, name and this machine does not see, or sees in another size, unless a later commit
-    removed it. None: it sees all of it. ``named`` counts the files of these commits."""
+    """Returns the files named by the commits of the local table in ``folder`` after version
+    ``after``, up to ``version``, that this machine does not see, or sees in another size; files
+    that a later commit removed do not count. None: all are visible. ``named`` counts the files of
+    these commits."""
     named: dict[Path, tuple[int, int | None]] = {}
     for number in range(after + 1, version + 1):
         for action in _actions(folder, number, _NAMES):
@@ -75,8 +76,7 @@ def missing_files(folder: Path, after: int, version: int) -> MissingFiles | None
 
 def never_named(folder: Path, version: int, names: Collection[str]) -> bool:
     """Returns whether version ``version`` of the local table in ``folder`` exists and neither it
-    nor a later one names a file of its folder that is among ``names``. False where that is not
-    known."""
+    nor a later one names a file in the folder that is among ``names``. False if unknown."""
     if not (folder / "_delta_log" / f"{version:020d}.json").is_file():
         return False
     newest = max(_versions(folder))
@@ -113,7 +113,7 @@ def _actions(folder: Path, version: int, wanted: tuple[bytes, ...]) -> Iterator[
 
 
 def _files(folder: Path, file: _File | None) -> Iterator[tuple[Path, int | None]]:
-    """Yields the local files of an action, with their size where the action tells it."""
+    """Yields the local files of an action, with their size if the action has it."""
     if file is None:
         return
     path = _local(folder, unquote(file.path))
@@ -132,7 +132,8 @@ def _files(folder: Path, file: _File | None) -> Iterator[tuple[Path, int | None]
 
 
 def _local(folder: Path, path: str) -> Path | None:
-    """Returns the local path of a file; None: it is on an object store, which all share."""
+    """Returns the local path of a file; None: it is on an object store, which all machines
+    share."""
     url = urlsplit(path)
     if url.scheme == "file":
         return Path(url.path)

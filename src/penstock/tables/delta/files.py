@@ -1,15 +1,14 @@
-"""Commits a load into a local Delta table by one commit of file actions, not by Spark's writer.
+"""Commits a load into a local Delta table as one commit of file actions, not by Spark's writer.
 
-Parts in their table's shape are linked into its folder; many small ones, and a load that keeps one
-row per key, are written into new files there by a task of ours (``merge_task``). No reader of Delta
-sees them until one entry of the log names them, and the files that they replace, with the load's
-transaction id and note. deltalake writes that entry; it is not tried again at a later version, so
-that what was read of the table still holds (:class:`CommitConflict`). Only for tables that ask no
-more of a writer (:func:`table_for`): no partition, constraint, generated or identity column, column
-mapping, change feed or other feature that a file action would have to carry. Not here: whether a
-load is committed already, what is done otherwise (``delta``). Neighbour: ``direct_parts`` says
-which parts are in their table's shape.
-"""
+Parts that match their table's layout are linked into its folder. Many small parts, and loads that
+keep one row per key, are rewritten into new files there by a task of ours (``merge_task``). Delta
+readers see no file until one log entry names the new files, the files that they replace, the load's
+transaction id and its note. deltalake writes that entry. It is not retried at a later version, so
+that what was read from the table still holds (:class:`CommitConflict`). Only for tables that demand
+no more from a writer (:func:`table_for`): no partition, constraint, generated or identity column,
+column mapping, change feed or other feature that a file action would have to carry. Not here:
+whether a load is committed already, the other ways to commit (``delta``). Neighbour:
+``direct_parts`` decides which parts match the layout."""
 
 import json
 import os
@@ -49,8 +48,8 @@ if TYPE_CHECKING:
 NEEDS_MAPPING = re.compile(r"[ ,;{}()\n\t=]")  # in the name of a column
 _PREFIX = "penstock-"  # of the names of files that are linked into a table
 _COMMITTED = re.compile(r"\d{20}\.(?:json|checkpoint\..+)")
-_MISREAD = re.compile(r"[\\\x00-\x1f\x7f]|%[0-9A-Fa-f]{2}")  # it is taken for a URL
-_NONE_PREVIOUS = -1  # the version of a table that is not there yet
+_MISREAD = re.compile(r"[\\\x00-\x1f\x7f]|%[0-9A-Fa-f]{2}")  # a path that deltalake takes for a URL
+_NONE_PREVIOUS = -1  # the version of a table that does not exist yet
 _READER, _WRITER = (1, 3), (1, 2, 7)  # protocol versions; 3 and 7 list their features
 _FEATURES = {"appendOnly", "invariants", "timestampNtz"}
 _APPEND_ONLY = "delta.appendOnly"
@@ -63,16 +62,16 @@ _SETTINGS = {
     "delta.minWriterVersion",
 }
 _HARMLESS_METADATA = {SOURCE_NAME, "comment"}  # of a column
-_ELSEWHERE = re.compile(r"[/%:\\]")  # in the path of a file that is none of the folder's own
+_ELSEWHERE = re.compile(r"[/%:\\]")  # in the path of a file outside the folder
 
 
 class CommitConflict(Exception):
-    """Raised where another writer committed to the table first."""
+    """Raised when another writer committed to the table first."""
 
 
 class StagedFiles(msgspec.Struct, frozen=True):
-    """Files in a table's folder that are to become part of it. ``removed``: those that they
-    replace; ``result``: the load's, once they are committed."""
+    """Holds files in a table's folder that will become part of it. ``removed``: the files that they
+    replace; ``result``: the load's result once they are committed."""
 
     files: Sequence[NewFile]
     removed: Sequence[TableFile]
@@ -80,8 +79,8 @@ class StagedFiles(msgspec.Struct, frozen=True):
 
 
 class DeltaFiles:
-    """A local Delta table as of one version, to which files may be added. ``version``: -1 where the
-    table is not there yet."""
+    """A local Delta table at one version, to which files can be added. ``version``: -1 if the table
+    does not exist yet."""
 
     def __init__(self, folder: Path, load: TableLoad, table: "DeltaTable | None") -> None:
         self._folder, self._load, self._table = folder, load, table
@@ -93,8 +92,8 @@ class DeltaFiles:
         return None if self._table is None else self._table.transaction_version(self._load.load.key)
 
     def linked(self) -> StagedFiles | None:
-        """Makes the load's parts, which ``direct_parts.fits``, files of the table's folder; None:
-        Spark has to write them."""
+        """Links the load's parts, which ``direct_parts.fits`` accepts, into the table's folder;
+        None: Spark has to write them."""
         self._folder.mkdir(parents=True, exist_ok=True)
         stem = f"{_PREFIX}{secrets.token_hex(8)}-"
         files = linked_parts.linked(self._load, self._folder, stem)
@@ -106,8 +105,8 @@ class DeltaFiles:
         return StagedFiles([*map(described_file, files)], (), LoadResult(self._load.load.rows))
 
     def job(self, stem: str) -> MergeJob:
-        """Makes the job that writes the load's rows into files of the table's folder. Raises
-        ``NeedsSpark`` where Spark has to write them. ``stem``: of the names of files."""
+        """Makes the job that writes the load's rows into files in the table's folder. Raises
+        ``NeedsSpark`` if Spark has to write them. ``stem``: the beginning of the file names."""
         gathers = direct_parts.in_shape(self._load)
         old = () if gathers else self._old_files()
         self._folder.mkdir(parents=True, exist_ok=True)
@@ -124,17 +123,17 @@ class DeltaFiles:
         )
 
     def discard(self, staged: StagedFiles) -> None:
-        """Removes staged files whose commit failed, where another's is in its place and no commit
-        names them; else they stay for VACUUM."""
+        """Removes staged files after a failed commit if another commit took its place and no commit
+        names them; otherwise VACUUM removes them later."""
         names = {file.name for file in staged.files}
         if never_named(self._folder, self.version + 1, names):
             for name in names:
                 (self._folder / name).unlink(missing_ok=True)
 
     def commit(self, staged: StagedFiles, note: str) -> None:
-        """Makes staged files part of the table, in the version after :attr:`version`; they replace
-        others. ``note``: the commit's userMetadata. Raises :class:`CommitConflict`, and what
-        deltalake raises, also for what it does after the commit."""
+        """Makes staged files part of the table, in the version after :attr:`version`, in place of
+        the files that they replace. ``note``: the commit's userMetadata. Raises
+        :class:`CommitConflict`, and any deltalake error, also one from after the commit."""
         from deltalake.exceptions import CommitFailedError, DeltaError
         from deltalake.transaction import create_table_with_add_actions
 
@@ -171,8 +170,8 @@ class DeltaFiles:
         return [f.name for f in self._table.schema().fields]
 
     def _old_files(self) -> list[TableFile]:
-        """Returns the table's files into which the load is merged. Raises ``NeedsSpark`` where one
-        lies elsewhere."""
+        """Returns the table's files into which the load is merged. Raises ``NeedsSpark`` if one is
+        outside the folder."""
         if self._table is None or self._load.replaces:
             return []
         bounded = {f.name for f in load_fields(self._load) if f.type.kind in BOUNDED}
@@ -200,15 +199,14 @@ class DeltaFiles:
 
 
 def is_misread(folder: Path) -> bool:
-    """Returns whether deltalake takes the path for another folder's (``a%20b`` for ``a b``,
-    ``a\\b`` for ``a/b``) or cannot read it (control characters). Spark takes every name as it
-    is."""
+    """Returns whether deltalake reads the path as another folder's (``a%20b`` for ``a b``, ``a\\b``
+    for ``a/b``) or cannot read it (control characters). Spark reads every name literally."""
     return _MISREAD.search(os.path.realpath(folder)) is not None
 
 
 def table_for(folder: Path, load: TableLoad, defaults: bool) -> DeltaFiles | None:
-    """Returns the table in ``folder``, where ``load`` can be committed by file actions alone; None:
-    Spark has to write. ``defaults``: new tables have no properties that the session asks for."""
+    """Returns the table in ``folder`` if file actions alone can commit ``load``; None: Spark has to
+    write. ``defaults``: the session sets no properties for new tables."""
     if is_misread(folder) or not (direct_parts.in_shape(load) or _merges(load)):
         return None
     from deltalake import DeltaTable
@@ -226,7 +224,7 @@ def table_for(folder: Path, load: TableLoad, defaults: bool) -> DeltaFiles | Non
 
 
 def columns_in(folder: Path) -> tuple[Field, ...] | None:
-    """Returns the columns of the table in ``folder``: none where there is no table; None where they
+    """Returns the columns of the table in ``folder``: none if there is no table; None if they
     cannot be read without Spark."""
     if not _has_log(folder):
         return ()
@@ -244,8 +242,8 @@ def columns_in(folder: Path) -> tuple[Field, ...] | None:
 
 
 def last_number_in(folder: Path, key: str) -> int | None:
-    """Returns the highest number of ``key`` in the table in ``folder``: 0 where there is none, or
-    no table; None where it cannot be read without Spark."""
+    """Returns the highest number of ``key`` in the table in ``folder``: 0 if the number or the
+    table does not exist; None if it cannot be read without Spark."""
     if not _has_log(folder):
         return 0
     if is_misread(folder):
@@ -266,15 +264,15 @@ def _merges(load: TableLoad) -> bool:
 
 
 def _has_log(folder: Path) -> bool:
-    """Returns whether a commit is there. A log without one is what is left of a first commit that
-    was not made, or that a power cut took (``delta.repair``)."""
+    """Returns whether a commit exists. A log without one remains from a first commit that was not
+    made, or that a power cut removed (``delta.repair``)."""
     with suppress(FileNotFoundError, NotADirectoryError):
         return any(_COMMITTED.fullmatch(name) for name in os.listdir(folder / LOG))
     return False
 
 
 def _is_empty(folder: Path) -> bool:
-    """Returns whether nothing is there but what an earlier try of a load left."""
+    """Returns whether the folder has nothing but leftovers of an earlier try of a load."""
     with suppress(FileNotFoundError):
         names = [name for name in os.listdir(folder) if name != LOG]
         tried = all(name.startswith((_PREFIX, f".{_PREFIX}")) for name in names)
@@ -328,9 +326,9 @@ def _asks_more(table: "DeltaTable") -> bool:
 
 
 def _same_columns(schema: Mapping[str, Any], load: TableLoad) -> bool:
-    """Returns whether the table's columns are nullable, free of settings, and those of the load's
-    rows, in any order. A setting that is not known to ask nothing of a writer is left to Spark: the
-    length of a VARCHAR is one, and no feature of the table names it."""
+    """Returns whether the table's columns are nullable, have no settings, and are those of the
+    load's rows, in any order. A column with a setting that might bind a writer is left to Spark:
+    the length of a VARCHAR is such a setting, and no table feature announces it."""
     ours = {f["name"] for f in schema["fields"] if f["metadata"].get(SOURCE_NAME) == OURS}
     if CURRENT in ours and not load.history:
         return False
@@ -385,7 +383,7 @@ def _remove(file: TableFile) -> "RemoveAction":
 
 
 def _rows_of(actions: Any) -> list[dict[str, Any]]:
-    """Returns an Arrow table of another library than PyArrow as rows."""
+    """Returns the rows of an Arrow table from a library other than PyArrow."""
     import pyarrow as pa
 
     table: Any = pa.table(actions)

@@ -2,8 +2,8 @@
 
 :class:`FolderLocation` and :class:`CatalogLocation` implement :class:`TableLocation`: rows,
 history, log folder, save. :class:`CommitNote` is the JSON that Penstock writes as the userMetadata
-of its commits (L3). All tables of a destination lie under one ``PATH``, or in one
-``catalog:CATALOG.DATABASE`` (:class:`CatalogDatabase`), where they are named ``NAMESPACE__NAME`` or
+of its commits (L3). All tables of a destination are under one ``PATH``, or in one
+``catalog:CATALOG.DATABASE`` (:class:`CatalogDatabase`), with the name ``NAMESPACE__NAME`` or
 ``NAME``. Not here: which rows are written, and the commit's transaction id (``delta``)."""
 
 import hashlib
@@ -43,8 +43,8 @@ _WORD = re.compile(r"[A-Za-z0-9_]+")
 
 
 class CommitNote(msgspec.Struct, frozen=True):
-    """Says which load a commit is: its key, number and token. ``user``: the userMetadata that the
-    session was set to write."""
+    """Identifies the load of a commit by its key, number and token. ``user``: the userMetadata that
+    the session was set to write."""
 
     penstock: str  # the load's key; the field's name is stored in tables
     number: int
@@ -53,7 +53,7 @@ class CommitNote(msgspec.Struct, frozen=True):
 
 
 def parse_note(note: str) -> CommitNote | None:
-    """Reads a commit's userMetadata; None: it is another program's."""
+    """Parses a commit's userMetadata; None: another program wrote it."""
     if '"penstock"' not in note:
         return None
     try:
@@ -78,12 +78,12 @@ class TableLocation(Protocol):
     sql_name: str
 
     def rows(self) -> "DataFrame":
-        """Returns the table's rows. Raises ``AnalysisException`` where there is no table
+        """Returns the table's rows. Raises ``AnalysisException`` if there is no table
         (:func:`is_missing`)."""
         ...
 
     def history(self) -> Iterator[HistoryEntry]:
-        """Yields the commits that the log still has, newest first; none where there is no table.
+        """Yields the commits that remain in the log, newest first; none if there is no table.
         Taking only the newest is cheap."""
         ...
 
@@ -92,8 +92,8 @@ class TableLocation(Protocol):
         ...
 
     def local_folder(self) -> Path | None:
-        """Returns the table's folder, where it is a local one; it need not exist yet. None: it is
-        on an object store, or a catalog will choose it."""
+        """Returns the table's folder if it is local; it need not exist yet. None: it is on an
+        object store, or a catalog will choose it."""
         ...
 
     def save(self, writer: "DataFrameWriter") -> None:
@@ -101,8 +101,9 @@ class TableLocation(Protocol):
         ...
 
     def prove_apart(self) -> None:
-        """Proves, before a table is made on an object store, that it will lie neither in another
-        table's folder nor around it. Raises ``DestinationError`` (``destination.nested``)."""
+        """Proves, before a table is created on an object store, that its folder is neither inside
+        another table's folder nor around one. Raises ``DestinationError``
+        (``destination.nested``)."""
         ...
 
 
@@ -153,8 +154,8 @@ class FolderLocation:
             raise nested_failure(self.path, nested)
 
     def _nested(self) -> NestedTable | None:
-        """Returns the Delta table on the object store in whose folder this one would lie, or that
-        would lie in its folder, at most :data:`_LEVELS` levels below."""
+        """Returns the Delta table on the object store whose folder would be around this one, or
+        inside it, at most :data:`_LEVELS` levels below."""
         scheme, _, place = self.path.partition("://")
         names = place.rstrip("/").split("/")
         for count in range(len(names) - 1, 0, -1):
@@ -222,8 +223,8 @@ class CatalogLocation:
         return int(metrics[0][0] or 0)
 
     def prove_delta(self) -> None:
-        """Raises ``DestinationError`` (``destination.not_ours``) where the table has another
-        format, so that it is neither written to nor replaced."""
+        """Raises ``DestinationError`` (``destination.not_ours``) if the table has another format,
+        so that it is neither written to nor replaced."""
         detail = self.spark.sql(f"DESCRIBE DETAIL {self.sql_name}")
         table_format = detail.select("format").collect()[0][0]
         if table_format != "delta":
@@ -236,7 +237,7 @@ class CatalogLocation:
 
 
 def read_log_entry(path: Path) -> HistoryEntry:
-    """Reads the commitInfo of one file of a local log. The file may hold 100 MB of other actions,
+    """Reads the commitInfo from one file of a local log. The file may hold 100 MB of other actions,
     which are skipped line by line."""
     version = int(path.name[:20])
     with path.open("rb") as lines:
@@ -307,7 +308,7 @@ class CatalogDatabase:
         return self.catalog, self.database, table_name(table)
 
     def prepare(self, spark: "SparkSession") -> None:
-        """Creates the database where it is missing. Raises ``ConfigError``
+        """Creates the database if it is missing. Raises ``ConfigError``
         (``destination.catalog_in_memory``) for a catalog that ends with the session."""
         implementation = spark.conf.get("spark.sql.catalogImplementation")
         warehouse = spark.conf.get("spark.sql.warehouse.dir") or ""
@@ -327,8 +328,8 @@ class CatalogDatabase:
 
 def table_name(table: TableName) -> str:
     """Returns the table's name in a database, of ASCII letters, digits and ``_``:
-    ``NAMESPACE__NAME``, or ``NAME``. Eight digits of a hash are appended where a character had to
-    be replaced or cut, or where another table could get the same name."""
+    ``NAMESPACE__NAME``, or ``NAME``. Appends eight digits of a hash if a character had to be
+    replaced or cut, or if another table could get the same name."""
     plain = _SEPARATOR.join(part for part in (table.namespace, table.name) if part)
     identifier = re.sub(r"[^A-Za-z0-9_]", "_", plain)[: _MAX_NAME - 9]
     namespace, separator, name = plain.partition(_SEPARATOR)

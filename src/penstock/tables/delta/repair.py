@@ -1,14 +1,13 @@
-"""Mends the log of a local Delta table after a power cut that came in the middle of a load.
+"""Repairs the log of a local Delta table after a power cut in the middle of a load.
 
-Neither Delta nor deltalake syncs a commit before it gets its name. A power cut may leave the name
-of a commit without its content, or a whole one that names data files which did not come back.
-Penstock syncs all of it before the ledger marks the load: the load of such a commit is still open,
-and its parts are in the log. So the commit is given up where it can only be that load's; else it is
-refused with what to do. What Delta derives of commits (checkpoints, checksums) is removed where it
-is empty, since readers do without. A commit anywhere in the log that is empty, cut off or missing
-is refused: readers take an empty one for a commit without rows. Neighbours: ``delta`` calls this
-before it reads a table, ``disks`` knows disks and boots.
-"""
+Neither Delta nor deltalake syncs a commit before giving it its name. A power cut may leave the name
+of a commit without its content, or a whole commit that names data files which were lost. Penstock
+syncs everything before the ledger marks the load, so the load of such a commit is still open and
+its parts are in the log. So the commit is given up if it can only be that load's; otherwise it is
+refused with instructions. Files that Delta derives from commits (checkpoints, checksums) are
+removed if they are empty, since readers can do without. An empty, truncated or missing commit
+anywhere in the log is refused: readers take an empty one for a commit without rows. Neighbours:
+``delta`` calls this before it reads a table, ``disks`` knows disks and boots."""
 
 import os
 import re
@@ -38,16 +37,16 @@ _END_BYTES = 64
 
 
 def planned_on(folder: Path) -> PlannedOn:
-    """Returns the table's newest version, by the names in its log, on which a load of now is
-    planned."""
+    """Returns the table's newest version by the file names in its log. A load is planned on that
+    version."""
     return PlannedOn(max((number for number, _ in _commits(folder)), default=-1), boot())
 
 
 def mend(folder: Path, load: Load) -> int | None:
-    """Gives up the last commit of the table in ``folder`` where a power cut damaged it and it can
-    only be that of ``load``, which is open in the ledger. Returns its version; None: there was
-    nothing to mend. Raises ``DestinationError`` (``destination.commit_damaged``) for a damaged
-    commit that has to stay."""
+    """Gives up the last commit of the table in ``folder`` if a power cut damaged it and it can only
+    be the commit of ``load``, which is open in the ledger. Returns its version; None: nothing to
+    repair. Raises ``DestinationError`` (``destination.commit_damaged``) for a damaged commit that
+    has to stay."""
     given_up = _mended(folder, load)
     _refuse_lost(folder)
     return given_up
@@ -60,7 +59,7 @@ def _mended(folder: Path, load: Load) -> int | None:
     version, last = commits[0]
     empty = last.stat().st_size == 0
     if not empty and load.planned is not None and load.planned.boot == boot():
-        return None  # no power was cut since
+        return None  # no power cut since
     _drop_empty(folder)
     damage = "is empty" if empty else None
     if damage is None:
@@ -90,9 +89,9 @@ def _commits(folder: Path) -> list[tuple[int, Path]]:
 
 
 def _refuse_lost(folder: Path) -> None:
-    """Raises ``DestinationError`` for a commit that readers need and that is empty, cut off or
-    missing. Those up to a checkpoint are not needed. Each is looked for by its name: a listing may
-    leave out what another writer made meanwhile."""
+    """Raises ``DestinationError`` for a commit that readers need and that is empty, truncated or
+    missing. Commits up to a checkpoint are not needed. Looks for each one by name: a listing may
+    omit what another writer added meanwhile."""
     versions = [version for version, _ in _commits(folder)]
     if not versions:
         return
@@ -106,8 +105,8 @@ def _refuse_lost(folder: Path) -> None:
 
 
 def _visible_damage(commit: Path) -> str | None:
-    """Returns what is wrong with a commit by its end, which is that of a JSON object; None:
-    nothing."""
+    """Returns the damage that shows at the end of a commit, which must be the end of a JSON object;
+    None: no damage."""
     try:
         with commit.open("rb") as content:
             size = content.seek(0, os.SEEK_END)
@@ -121,7 +120,7 @@ def _visible_damage(commit: Path) -> str | None:
 
 
 def _drop_empty(folder: Path) -> None:
-    """Removes empty files that Delta derived of commits before the boot."""
+    """Removes empty files that Delta derived from commits before the boot."""
     log = folder / LOG
     for entry in list(os.scandir(log)):
         path = Path(entry.path)
@@ -150,8 +149,8 @@ class _Action(msgspec.Struct):
 
 
 def _commit_of(load: Load, commits: list[tuple[int, Path]]) -> tuple[int, Path] | None:
-    """Returns the commit of this load; the newest one where that is no whole text. ``commits``:
-    newest first."""
+    """Returns the commit of this load, or the newest commit if that one is not a complete text.
+    ``commits``: newest first."""
     if not _is_whole(commits[0][1]):
         return commits[0]
     for version, path in commits:
@@ -172,7 +171,7 @@ def _is_whole(commit: Path) -> bool:
 
 
 def _damage(folder: Path, commit: Path, load: Load) -> str | None:
-    """Returns what is wrong with a commit of the load that is not empty; None: nothing."""
+    """Returns what is wrong with a nonempty commit of the load; None: nothing."""
     if not _is_whole(commit):
         return "is no whole text"
     if all(action.txn is None or action.txn.appId != load.key for action in _actions(commit)):
@@ -197,7 +196,7 @@ def _actions(commit: Path) -> Iterator[_Action]:
 
 
 def _reason_to_stay(folder: Path, version: int, commit: Path, load: Load) -> str | None:
-    """Returns why the commit must not be given up; None: it can only be the load's, of an earlier
+    """Returns why the commit must not be given up; None: it can only be the load's, from an earlier
     boot."""
     planned = load.planned
     if planned is None:  # written by an earlier version of Penstock
@@ -227,7 +226,7 @@ def _has_checkpoint(commit: Path) -> bool:
 
 
 def _give_up(commit: Path, *, empty: bool) -> None:
-    """Takes a commit out of the log; what it says is kept under a name that Delta does not read."""
+    """Takes a commit out of the log and keeps its content under a name that Delta does not read."""
     if empty:
         commit.unlink()
     else:

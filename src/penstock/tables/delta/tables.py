@@ -3,17 +3,16 @@
 Every load is one commit that carries (key, number) as Delta's transaction id: Delta itself skips a
 load whose number the table has (L3). Delta reads the id from two session settings that it never
 resets, so they are set for one statement, under a lock that every write of this process takes. The
-commit's userMetadata holds key, number and the load's token (:class:`CommitNote`): by the token a
-repeated load is told from another home's load of the same number. Widening a column is a commit of
-its own before the load's. A commit that conflicts with another writer's is tried again. Parts that
-have the table's shape become its files unread, and plain merges are done by processes of ours in
-Spark's tasks (``load_tasks``), whose files one commit names (``delta.files``); all else Spark
-writes. Where Spark's tasks run on other machines, a load of a
-local folder is committed only once they were seen to share it, and counts only once this machine
-sees the files of the commit (``delta.commit``); so does a load that was committed before.
-Neighbours: ``delta.locations`` reads and writes one table by path or by name, ``load_frame``
-builds the rows, ``schema_evolution`` the columns, ``spark.jars`` finds the jars.
-"""
+commit's userMetadata holds key, number and the load's token (:class:`CommitNote`); the token
+distinguishes a repeated load from another home's load of the same number. Widening a column is a
+separate commit before the load's. A commit that conflicts with another writer's is retried. Parts
+that match the table's layout become its files unread, and processes of ours in Spark's tasks do
+plain merges (``load_tasks``), whose files one commit names (``delta.files``); Spark writes all
+else. If Spark's tasks run on other machines, a load into a local folder is committed only after a
+check that they share it, and counts only once this machine sees the files of the commit
+(``delta.commit``); the same holds for a load that was committed before. Neighbours:
+``delta.locations`` reads and writes one table by path or by name, ``load_frame`` builds the rows,
+``schema_evolution`` the columns, ``spark.jars`` finds the jars."""
 
 import functools
 import importlib.metadata
@@ -151,8 +150,8 @@ class DeltaTables:
     ``catalog:CATALOG.DATABASE`` for tables in a catalog of the Spark session."""
 
     name = "delta"
-    rewrite_note: str | None = None  # the files that a reader has begun with stay
-    host_note: str | None = None  # the log takes each version once
+    rewrite_note: str | None = None  # a reader keeps the files that it began with
+    host_note: str | None = None  # the log accepts each version once
 
     def __init__(self, path: str, options: Mapping[str, str] | None = None) -> None:
         given = dict(options or {})
@@ -240,7 +239,7 @@ class DeltaTables:
                 if isinstance(work, Exception):
                     raise work
                 if self._local is not None:
-                    look.refuse(Path(self.location(load.table)))  # a load before may have made one
+                    look.refuse(Path(self.location(load.table)))  # an earlier load made one?
                 outcomes.append(self._committed(work))
             except Exception as failure:
                 outcomes.append(table_failure(failure, load.table.name))
@@ -250,7 +249,7 @@ class DeltaTables:
             for load in loads:
                 _share(self._local, Path(self.location(load.table)))
             sync_file_system(self._local)
-        except OSError as failure:  # nothing of it is committed: the next run asks the table
+        except OSError as failure:  # not committed: the next run checks the table
             return [table_failure(failure, load.table.name) for load in loads]
         return outcomes
 
@@ -260,8 +259,8 @@ class DeltaTables:
         merges: MergeTasks,
         loads: Sequence[TableLoad],
     ) -> "dict[int, _LoadWork | Exception]":
-        """Prepares the first load of each table and starts its merge, so that those of several
-        tables run at the same time; maps the load's index to its work, or why there is none."""
+        """Prepares the first load of each table and starts its merge, so that merges of several
+        tables run at the same time; maps the load's index to its work, or to why there is none."""
         works: dict[int, _LoadWork | Exception] = {}
         jobs: list[tuple[_Begun, MergeJob]] = []
         tables, look = set[TableName](), NestedFolders(SPEC)
@@ -284,7 +283,7 @@ class DeltaTables:
     def _work(
         self, spark: "SparkSession", merges: MergeTasks, load: TableLoad, look: NestedFolders
     ) -> "_LoadWork":
-        """Mends the load's table and prepares the load."""
+        """Repairs the load's table and prepares the load."""
         lost: int | None = None
         if self._local is not None:
             look.refuse(Path(self.location(load.table)))
@@ -301,8 +300,8 @@ class DeltaTables:
         return msgspec.structs.replace(done, notes=(note, *done.notes))
 
     def _commit(self, work: "_LoadWork") -> LoadResult:
-        """Commits one load; tries again under the same number after a conflict with another writer,
-        at most ``conflicts.CONFLICT_TRIES`` times. Raises ``DestinationError``
+        """Commits one load. Retries under the same number after a conflict with another writer, at
+        most ``conflicts.CONFLICT_TRIES`` times. Raises ``DestinationError``
         (``destination.conflict``)."""
         load, begun = work.commit.load, work.begun
         for attempt in itertools.count(1):
@@ -330,8 +329,8 @@ class DeltaTables:
 
 
 def _share(root: Path, table: Path) -> None:
-    """Opens the folders that Spark made for a table to those whom the access list of ``root``
-    names."""
+    """Opens the folders that Spark created for a table to the users in the access list of
+    ``root``."""
     above = (folder for folder in table.parents if root in folder.parents)
     for folder in reversed((table / LOG, table, *above)):
         inherit(folder, folder.parent)
@@ -339,10 +338,10 @@ def _share(root: Path, table: Path) -> None:
 
 @dataclass(slots=True)
 class _Begun:
-    """A load that file actions may commit. ``table``: of one version; None: Spark has to read and
+    """A load that file actions may commit. ``table``: at one version; None: Spark has to read and
     write its rows. ``done``: the table has the load. ``job`` writes its files, and ``pending`` is
-    its result; None: its parts are linked. ``staged``: the files, once they are there; without them
-    Spark has to, and ``reason`` says why, where a task might have."""
+    its result; None: its parts are linked. ``staged``: the files, once they exist; without them
+    Spark has to write, and ``reason`` is why a task that might have written did not."""
 
     table: DeltaFiles | None = None
     done: LoadResult | None = None
@@ -353,7 +352,7 @@ class _Begun:
 
 
 class _LoadWork(NamedTuple):
-    """A load that is prepared. ``lost``: the version of the table that was mended."""
+    """A prepared load. ``lost``: the version of the table that was repaired."""
 
     commit: "_LoadCommit"
     begun: _Begun
@@ -361,8 +360,8 @@ class _LoadWork(NamedTuple):
 
 
 class _Counts(NamedTuple):
-    """Of a load's newest rows: those of keys with cursors of two forms, hard deletes, and those of
-    the form *other* (``load_frame.other_form_sql``)."""
+    """Counts of a load's newest rows: keys with cursors of two forms, hard deletes, and rows of the
+    form *other* (``load_frame.other_form_sql``)."""
 
     mixed: int
     deletes: int
@@ -370,8 +369,8 @@ class _Counts(NamedTuple):
 
 
 class _LoadCommit:
-    """Commits one load into one table: :meth:`begun`, :meth:`settle`, :meth:`run`, which may all be
-    done again. Raises ``TableAhead``, ``TableBehind``, ``SchemaError`` and what Spark raises.
+    """Commits one load into one table: :meth:`begun`, :meth:`settle`, :meth:`run`, all of which may
+    be repeated. Raises ``TableAhead``, ``TableBehind``, ``SchemaError`` and Spark's errors.
     ``widens``: widen columns by Delta's type widening."""
 
     def __init__(
@@ -400,8 +399,8 @@ class _LoadCommit:
         return next(self.location.history(), HistoryEntry(-1)).version
 
     def _refuse_unseen(self, before: int | None) -> None:
-        """Raises ``NotSeen`` where this machine does not see files that the load's commit names, or
-        (``before``: the table's version before) a commit that made its columns wider."""
+        """Raises ``NotSeen`` if this machine does not see files named by the load's commit or, with
+        ``before`` (the table's earlier version), by a commit that widened its columns."""
         folder = self.location.local_folder()
         if folder is None:
             return
@@ -450,8 +449,8 @@ class _LoadCommit:
         return msgspec.structs.replace(done, notes=(*done.notes, *notes), way=way)
 
     def _cast_and_merged(self, old: tuple[Field, ...] | None, reason: str | None) -> LoadResult:
-        """Has Spark give the load the columns of the table with history, and the table those of the
-        load, in commits of their own; then merges and commits the load."""
+        """Has Spark cast the load to the columns of the table with history, and the table to those
+        of the load, in separate commits; then merges and commits the load."""
         load, folder = self.load, self.location.local_folder()
         columns = load_frame.target_columns(load, old, self.location.rows)
         refuse_narrow(load, columns.fields)
@@ -482,7 +481,7 @@ class _LoadCommit:
 
     def _begun_again(self, folder: Path, target: tuple[Field, ...]) -> LoadResult:
         """Replaces rows and columns of the table by a history that begins with the load, in one
-        commit of Spark's; the versions are made by a task of ours."""
+        commit by Spark; a task of ours makes the versions."""
         load = self.load
         if has_settings(folder):
             raise refused(load.table.name, _SETTINGS)
@@ -512,7 +511,7 @@ class _LoadCommit:
 
     def begun(self) -> _Begun:
         """Finds out whether file actions can commit the load, and makes its files or the job that
-        does."""
+        writes them."""
         location, load = self.location, self.load.load
         if not isinstance(location, FolderLocation) or not location.local:
             return _Begun()
@@ -542,8 +541,8 @@ class _LoadCommit:
             return _Begun(reason=str(reason))
 
     def _turned(self, folder: Path) -> int | None:
-        """Has the table begin or end its history, where the load asks for it, in a commit of its
-        own. Returns the number of the last load of the load's key."""
+        """Begins or ends the table's history if the load requires it, in a separate commit. Returns
+        the number of the last load of the load's key."""
         old, number = columns_in(folder) or (), last_number_in(folder, self.load.load.key)
         if not turns(self.load, old, number):
             return number
@@ -622,7 +621,7 @@ class _LoadCommit:
         return self._with_counts(done, found, load.load.rows - done.written - found.deletes)
 
     def _counted(self, newest: "DataFrame", fields: Sequence[Field]) -> "_Counts":
-        """Counts rows of :func:`load_frame.newest` (one scan, where there may be such rows)."""
+        """Counts rows of :func:`load_frame.newest` (one scan, only if there may be such rows)."""
         from pyspark.sql import functions as F
 
         deleted = load_frame.deleted_sql(self.load, fields)
@@ -652,15 +651,15 @@ class _LoadCommit:
         except AnalysisException as failure:
             if is_missing(failure):
                 return None
-            self.location.prove_apart()  # in another table Delta takes the folder for a partition
+            self.location.prove_apart()  # Delta takes a folder inside another table for a partition
             raise
         if isinstance(self.location, CatalogLocation):
             self.location.prove_delta()
         return columns
 
     def _last_load(self) -> LastLoad | None:
-        """Returns the last load of this key in the table. None, unread, for a load that follows
-        none: Delta itself skips it where the table has its number (:meth:`_skipped`)."""
+        """Returns the table's last load of this key. None, without reading, for a load that follows
+        none: Delta itself skips it if the table has its number (:meth:`_skipped`)."""
         return self._last_load_in_history() if self.load.load.follows else None
 
     def _last_load_in_history(self) -> LastLoad | None:
@@ -681,7 +680,7 @@ class _LoadCommit:
 
     def _last_load_in_log(self) -> LastLoad | None:
         """Reads the highest number of this key from the transaction ids in the table's log and its
-        checkpoints, which outlive the history's entries. It has no token."""
+        checkpoints, which outlive the history's entries. The result has no token."""
         from pyspark.errors import AnalysisException
         from pyspark.sql import functions as F
 
@@ -702,9 +701,8 @@ class _LoadCommit:
         return LastLoad(max(numbers)) if numbers else None
 
     def _skipped(self) -> LoadResult:
-        """Returns the result of a load that Delta skipped since the table has its number or a
-        higher one: ``repeated`` where it was this load. Raises ``TableAhead`` where it was
-        another."""
+        """Returns the result of a load that Delta skipped because the table has its number or a
+        higher one: ``repeated`` if it was this load. Raises ``TableAhead`` if it was another."""
         number = self.load.load.number
         result = already_committed(self.load.load, self._last_load_in_history() or LastLoad(number))
         if result is None:
@@ -713,7 +711,7 @@ class _LoadCommit:
 
     @contextmanager
     def _transaction(self) -> Generator[None]:
-        """Sets transaction id and userMetadata for the one statement run inside; restores both."""
+        """Sets transaction id and userMetadata for the one statement inside; restores both."""
         conf, load = self.spark.conf, self.load.load
         user = conf.get(_NOTE, None)
         try:
@@ -734,7 +732,7 @@ class _LoadCommit:
         return self._committed_at(after) is not None
 
     def _committed_at(self, after: int = -1) -> int | None:
-        """Returns the version of this load's commit, where it is after version ``after``."""
+        """Returns the version of this load's commit if it is after version ``after``."""
         for commit in self.location.history():
             if commit.version <= after:
                 return None
@@ -779,10 +777,10 @@ class _LoadCommit:
         return LoadResult(int(observation.get.get("written") or 0))
 
     def _overwriting(self, content: "DataFrame") -> "DataFrameWriter":
-        """Returns a writer that puts ``content`` in place of all rows of the table. What a user
-        gave the table stays: its schema as it is where columns are only added, else the partitions
-        and the comments of the columns that stay (Delta itself keeps properties and constraints,
-        and no clustering)."""
+        """Returns a writer that replaces all rows of the table by ``content``. What a user gave the
+        table stays: its schema unchanged if columns are only added, else the partitions and the
+        comments of the columns that stay (Delta itself keeps properties and constraints, but no
+        clustering)."""
         from pyspark.errors import AnalysisException
 
         try:
@@ -806,8 +804,8 @@ class _LoadCommit:
         return writer.option("mergeSchema" if adds else "overwriteSchema", "true")
 
     def _partitions(self, new: "StructType") -> list[str]:
-        """Returns the columns by which the table is partitioned, of those that Delta can partition
-        ``new`` by."""
+        """Returns the table's partition columns, without those by which Delta cannot partition
+        ``new``."""
         details = self.spark.sql(f"DESCRIBE DETAIL {self.location.sql_name}")
         nested = ("struct<", "array<")
         simple = {f.name for f in new if not f.dataType.simpleString().startswith(nested)}
@@ -822,8 +820,9 @@ class _LoadCommit:
         target: Sequence[Field],
         compared: int | None,
     ) -> LoadResult:
-        """``compared``: the version of the table whose rows the load's were compared with; None:
-        the statement compares them. Raises :class:`CommitConflict`."""
+        """Merges the load by a MERGE statement. ``compared``: the version of the table whose rows
+        the load's were compared with; None: the statement compares them. Raises
+        :class:`CommitConflict`."""
         load = self.load
         # a column that the table lacks is NULL in its rows
         theirs = (load_frame.path_sql(old, path, "t") or "NULL" for path in load.primary_key)
@@ -868,8 +867,8 @@ class _LoadCommit:
     def _matched(
         self, newest: "DataFrame", old: Sequence[Field], target: Sequence[Field]
     ) -> "tuple[DataFrame, list[str], str]":
-        """Returns the rows ``s`` of a merge, expressions of theirs for the keys of the table's
-        rows, and a condition: the row replaces another one of its key beside."""
+        """Returns the rows ``s`` of a merge, their expressions for the keys of the table's rows,
+        and a condition: the row also replaces another row of its key."""
         load = self.load
         if not mixed_keys(load):
             return newest, load_frame.key_sql(load, target, "s"), "false"
@@ -886,7 +885,7 @@ class _LoadCommit:
         metrics: "Row",
     ) -> int:
         """Returns the number of deletes whose keys the table did not have. After the merge it has
-        those of deletes that were older than its rows."""
+        the keys of deletes that were older than its rows."""
         from pyspark.sql import functions as F
 
         keys = load_frame.key_sql(self.load, target, "s")
@@ -899,8 +898,8 @@ class _LoadCommit:
     # -- columns that become wider
 
     def _widen(self, old: tuple[Field, ...], target: Sequence[Field]) -> tuple[Field, ...]:
-        """Gives the table's columns the types of ``target`` in a commit of its own, and returns its
-        columns then. Safe to repeat."""
+        """Gives the table's columns the types of ``target`` in a separate commit and returns the
+        new columns. Safe to repeat."""
         wider = {f.name: f for f in target}
         after = tuple(wider[f.name] for f in old)
         alters = self.widens and not self.load.history  # tasks do not write tables that have it
@@ -936,7 +935,7 @@ def _only_adds(old: "StructType", new: "StructType") -> bool:
 
 
 def _with_comments(content: "DataFrame", old: "StructType") -> "DataFrame":
-    """``content`` with the comments of the columns of ``old``."""
+    """Returns ``content`` with the comments of the columns of ``old``."""
     comments = {f.name: f.metadata["comment"] for f in old.fields if "comment" in f.metadata}
     for field in content.schema.fields:
         if field.name in comments:

@@ -1,1 +1,1 @@
-"""Makes files of tables out of parts and the tables' files, without Spark."""
+"""Builds files of tables from parts and the tables' files, without Spark."""

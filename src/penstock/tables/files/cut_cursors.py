@@ -1,11 +1,11 @@
-"""Finds the source's texts of cursors that were cut, in the change lists of parts and tables.
+"""Finds, in the change lists of parts and tables, the source's texts of cursors that were cut.
 
-A column of times holds microseconds, one of numbers doubles. An entry of the row's change list says
-what the source sent (``codec.losses``), so that rows whose cut cursors are equal are put in order
-(``tables.newest.exactly``). A table without metadata columns has no such lists, and the rows of a
-load are put in order all the same. The footer of a file says whether its lists have such an entry
-at all: without one nothing is read. Runs in a Spark task; no Spark. Neighbours: ``newest_rows``
-compares the rows; ``load_frame`` does the same in Spark."""
+A column of times holds microseconds, one of numbers doubles. An entry in the row's change list
+holds what the source sent (``codec.losses``), which orders rows whose cut cursors are equal
+(``tables.newest.exactly``). A table without metadata columns has no such lists, but the rows of a
+load are still ordered. A file's footer shows whether its lists have such an entry at all; without
+one, nothing is read. Runs in a Spark task without Spark. Neighbours: ``newest_rows`` compares the
+rows; ``load_frame`` does the same in Spark."""
 
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -28,8 +28,8 @@ def _lists(meta: str | None) -> str:
 
 
 class CutCursors(NamedTuple):
-    """``source``: the cursor's name in change lists. ``words``: of entries. ``meta``: the table's
-    metadata column that has the lists; None: it has none."""
+    """Reads the cut cursors of a load. ``source``: the cursor's name in change lists. ``words``: of
+    entries. ``meta``: the table's metadata column with the lists; None: it has none."""
 
     source: str
     words: ChangeWords
@@ -37,27 +37,27 @@ class CutCursors(NamedTuple):
 
     @classmethod
     def of(cls, load: TableLoad) -> Self | None:
-        """None: the change lists say nothing of the load's cursor."""
+        """Returns None if the change lists have no entries for the load's cursor."""
         source, names = cut_cursor(load), load.policy.metadata
         return (
             None if source is None else cls(source, load.policy.change_words, names and names.meta)
         )
 
     def in_part(self, path: str, shape: TableShape | None) -> bool:
-        """Returns whether a part may have entries of the cursor. ``shape``: of a table that it
-        has."""
+        """Returns whether a part may have entries for the cursor. ``shape``: the table layout of
+        the part."""
         return self._may_have(path, _lists(shape and shape.names.meta))
 
     def in_table(self, path: Path) -> bool:
-        """Like :meth:`in_part`, of a file of the table."""
+        """Like :meth:`in_part`, for a file of the table."""
         return self.meta is not None and self._may_have(path, _lists(self.meta))
 
     def of_part(self, path: str, shape: TableShape | None) -> Array:
-        """For each row the text of its cursor; NULL where it was not cut."""
+        """Returns for each row the text of its cursor; NULL if it was not cut."""
         return self._texts_in(path, shape and shape.names.meta)
 
     def of_table(self, path: Path) -> Array:
-        """Like :meth:`of_part`, of a file of the table."""
+        """Like :meth:`of_part`, for a file of the table."""
         with opened(path) as file:
             if self.meta not in file.schema_arrow.names:
                 return pa.nulls(file.metadata.num_rows, pa.string())

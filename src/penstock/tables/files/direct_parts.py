@@ -1,10 +1,10 @@
-"""Says which parts a table can take as its own files.
+"""Decides which parts a table can take as its own files.
 
-A lane writes parts in the shape of their table (:func:`layout`) where the rows of a stream are only
-appended, or are most likely new keys. A load publishes them without writing them again where the
-table still has that shape (:func:`fits`; with keys :func:`fits_where_whole`) and lies on the log's
-file system (``linked_parts``); else they are read and written. Not here: how a load becomes visible
-(``parquet``, ``delta``). Neighbours: ``engine.plan.lane_jobs`` asks for layouts,
+A lane writes parts in the layout of their table (:func:`layout`) if the rows of a stream are only
+appended, or most likely have new keys. A load publishes them without rewriting if the table still
+has that layout (:func:`fits`; with keys :func:`fits_where_whole`) and is on the log's file system
+(``linked_parts``); otherwise they are read and written. Not here: how a load becomes visible
+(``parquet``, ``delta``). Neighbours: ``engine.plan.lane_jobs`` requests layouts,
 ``codec.parquet_parts`` writes the files."""
 
 import hashlib
@@ -21,7 +21,7 @@ from penstock.tables.contract import TableLoad
 
 SMALL_BYTES = 512 << 10  # parts that are smaller on average are written together
 # keys of the metadata that Spark's own files have: the columns' metadata, and the version, without
-# which Spark refuses to read days before 1582 (it tells that they are proleptic Gregorian)
+# which Spark refuses to read days before 1582 (it marks them as proleptic Gregorian)
 SPARK_COLUMNS = "org.apache.spark.sql.parquet.row.metadata"
 _SPARK_VERSION = "org.apache.spark.version"
 
@@ -29,7 +29,7 @@ _SPARK_VERSION = "org.apache.spark.version"
 def layout(
     schema: RowSchema, names: MetadataNames, sync_id: int | None, generation: int
 ) -> PartLayout:
-    """Returns the layout of parts that hold rows of ``schema`` in the shape of their table."""
+    """Returns the layout of parts that hold rows of ``schema`` in the columns of their table."""
     columns = (*(Field(f.name, f.source, stored(f.type)) for f in schema.fields),)
     about = described((*columns, *metadata_fields(names)))
     content = [about[SPARK_COLUMNS], names, sync_id, generation]
@@ -44,7 +44,7 @@ def layout(
 
 
 def described(columns: tuple[Field, ...]) -> dict[str, str]:
-    """Returns the metadata of a file of a table with these columns, as Spark writes it."""
+    """Returns the metadata that Spark writes into a file of a table with these columns."""
     return {
         SPARK_COLUMNS: struct_type(columns).json(),
         _SPARK_VERSION: importlib.metadata.version("pyspark"),

@@ -1,9 +1,9 @@
 """Submits merges as processes of Spark tasks, and waits for their results.
 
-Small merges of one call share a task, since the start of its process costs more than they do; each
-other has one of its own, and at most ``LoadTasks.at_once`` run at the same time. A task that is
-lost leaves files that nothing refers to; Spark then writes the load (``NeedsSpark``). Not here:
-what a merge does (``merge_task``), commits (the formats)."""
+Small merges of one call share a task, since starting its process costs more than they do; each
+other merge has its own task, and at most ``LoadTasks.at_once`` run at the same time. A lost task
+leaves files that nothing refers to; Spark then writes the load (``NeedsSpark``). Not here: what a
+merge does (``merge_task``), commits (the formats)."""
 
 import hashlib
 import re
@@ -43,7 +43,8 @@ Pending = Future[MergeResult]
 
 
 class MergeTasks:
-    """The merges of one commit call. ``spark`` finds workers that do not share a table's folder."""
+    """Runs the merges of one commit call. ``spark`` finds workers that do not share a table's
+    folder."""
 
     def __init__(self, spark: "SparkSession", tasks: LoadTasks) -> None:
         self.tasks = tasks
@@ -57,16 +58,16 @@ class MergeTasks:
         return f"{key}-{load.number}-{re.sub(r'[^0-9A-Za-z]', '', self.tasks.token)}-"
 
     def start(self, jobs: Sequence[MergeJob]) -> list[Pending]:
-        """Submits jobs, whose results come in any order."""
+        """Submits jobs. Their results come in any order."""
         pending = [Pending() for _ in jobs]
         for group in _groups(jobs):
             pairs = [(jobs[index], pending[index]) for index in group]
-            # no pool: a program that is told to end does not wait for its threads
+            # no pool: a program that ends does not wait for its daemon threads
             threading.Thread(target=self._run, args=(pairs,), name="merge", daemon=True).start()
         return pending
 
     def _run(self, pairs: Sequence[tuple[MergeJob, Pending]]) -> None:
-        """Sets each result, or why there is none: whoever waits for it waits without a bound."""
+        """Sets each result, or why there is none: the caller waits for it without a timeout."""
         try:
             with self._free:
                 results = self._results([job for job, _ in pairs])
@@ -100,8 +101,8 @@ class MergeTasks:
         return result.results
 
     def _unseen(self, folder: Path, files: Sequence[NewFile]) -> PenstockError | None:
-        """Returns the error (``destination.not_shared``) where this machine does not see the files
-        that a task wrote, or sees them in another size: a worker came that does not share the
+        """Makes the error (``destination.not_shared``) if this machine does not see the files that
+        a task wrote, or sees them in another size: a worker joined that does not share the
         folder."""
         unseen = [file for file in files if _size(folder / file.name) != file.size]
         if not unseen:
@@ -111,7 +112,7 @@ class MergeTasks:
 
 
 def _groups(jobs: Sequence[MergeJob]) -> Iterator[list[int]]:
-    """The indexes of the jobs of each task."""
+    """Returns the indexes of each task's jobs."""
     together: list[int] = []
     size = 0
     for index, job in enumerate(jobs):
@@ -138,7 +139,7 @@ def _failure(result: MergeResult) -> Exception | None:
 
 
 def merged_result(load: TableLoad, result: MergeResult) -> LoadResult:
-    """Returns the result of a load whose files a task of ours wrote."""
+    """Makes the result of a load whose files a task of ours wrote."""
     notes = (forms_note(load),) if result.mixed else ()
     if result.unsure:
         notes = (*notes, _unsure_note(load, result.unsure))
@@ -146,7 +147,7 @@ def merged_result(load: TableLoad, result: MergeResult) -> LoadResult:
 
 
 def forms_note(load: TableLoad) -> str:
-    """Returns a line for the report: keys of the load had cursors of two forms
+    """Makes a line for the report: keys of the load had cursors of two forms
     (``tables.newest``)."""
     return (
         f"cursors {'.'.join(load.cursor)} of one key have two forms in table {load.table.name} "
@@ -156,8 +157,8 @@ def forms_note(load: TableLoad) -> str:
 
 
 def _unsure_note(load: TableLoad, count: int) -> str:
-    """Returns a line for the report: cursors that were cut were equal to those of ``count`` rows of
-    the table of which nothing says more."""
+    """Makes a line for the report: cursors that were cut equal those of ``count`` rows of the
+    table, whose full values are unknown."""
     rows = f"{count:,} rows have" if count > 1 else "a row has"
     return (
         f"cursors {'.'.join(load.cursor)} have more digits than their column in table "
@@ -167,7 +168,7 @@ def _unsure_note(load: TableLoad, count: int) -> str:
 
 
 def merge_note(load: TableLoad, reason: str) -> str:
-    """Returns a line for the report, once for all loads of a table: why Spark, and no task of ours,
+    """Makes a line for the report, once for all loads of a table: why Spark, and no task of ours,
     wrote them."""
     return f"Spark itself wrote loads into table {load.table.name}: {reason}"
 

@@ -1,9 +1,8 @@
 """Runs the process of a Spark task that merges loads into files of their tables.
 
 Reads a ``MergeTaskJob`` from stdin, writes a ``MergeTaskResult`` to stdout. Commits nothing: a task
-that Spark runs twice leaves files of other names. Imports no Spark. Neighbours: ``tasks`` starts
-it, ``merged_files`` does the work, ``load_tasks`` reads the result.
-"""
+that Spark runs twice leaves files with other names. Imports no Spark. Neighbours: ``tasks`` starts
+it, ``merged_files`` does the work, ``load_tasks`` reads the result."""
 
 import os
 import threading
@@ -21,8 +20,7 @@ from penstock.tasks.child_main import carry_out
 
 
 def run(job: MergeTaskJob, orphaned: threading.Event) -> MergeTaskResult:
-    """Carries out the merges of a job, one after the other; one that fails does not stop the
-    others."""
+    """Runs the merges of a job one after the other; one that fails does not stop the others."""
     os.umask(job.umask)
     results: list[MergeResult] = []
     for merge in job.merges:

@@ -1,15 +1,13 @@
-"""Writes the files of a local table that a load changes, by Arrow: the rows that it gets, and what
-is left of files that lose rows; or many small parts as few files. Parts of which the table gets
-every row are linked, where they have its shape. Runs in a Spark task; no Spark.
+"""Writes, by Arrow, the files of a local table that a load changes: the rows that it gets, and the
+remaining rows of files that lose some; or combines many small parts into few files. Parts of which
+the table gets every row are linked if they match its layout. Runs in a Spark task without Spark.
 
-Files and parts are read a batch at a time, while a thread writes what was read before. New files
-have the form of parts in their table's shape (``codec.parquet_parts``), about :data:`FILE_BYTES` at
-most, and are durable on return. Nothing
-refers to them yet: the driver commits or removes them. What Arrow would read otherwise than Spark
-is left to Spark (``NeedsSpark``). Neighbours: ``newest_rows`` says which rows, ``old_files`` reads
-footers; ``merge_task`` calls this; ``delta.files`` and ``parquet.merge`` make the files part of
-their table.
-"""
+Reads files and parts a batch at a time, while a thread writes the batch before. New files have the
+form of parts in their table's layout (``codec.parquet_parts``), have about :data:`FILE_BYTES` at
+most, and are durable on return. Nothing refers to them yet: the driver commits or removes them.
+What Arrow would read differently from Spark is left to Spark (``NeedsSpark``). Neighbours:
+``newest_rows`` selects the rows, ``old_files`` reads footers; ``merge_task`` calls this;
+``delta.files`` and ``parquet.merge`` make the files part of their table."""
 
 import secrets
 from bisect import bisect_left
@@ -43,16 +41,16 @@ from penstock.tables.load_columns import load_fields, metadata_columns
 
 FILE_BYTES = 128 << 20
 GROUP_BYTES = 32 << 20  # of a row group, in memory: one is written while the next is read
-MOST_BYTES = 2 << 30  # of files that are written anew; more is Spark's work
+MOST_BYTES = 2 << 30  # of files that are rewritten; more is Spark's work
 _BATCH_ROWS = 1 << 16
-# of what other writers leave in a file, what is read without loss
+# types that other writers leave in a file and that are read without loss
 _TEXTS = (pa.string(), pa.large_string(), pa.string_view())
 _BYTES = (pa.binary(), pa.large_binary(), pa.binary_view())
 
 
 def merged(job: MergeJob) -> MergeResult:
-    """Carries out a job. Raises ``NeedsSpark``, ``OSError`` and what Arrow raises of a broken file;
-    no new file is left then."""
+    """Executes a job. Raises ``NeedsSpark``, ``OSError`` and Arrow's errors for a broken file; no
+    new file is left then."""
     output = _Output(job)
     try:
         merge = _merge_versions if job.load.history else _merge
@@ -94,7 +92,7 @@ def _merge(job: MergeJob, output: "_Output") -> MergeResult:
 
 
 def _merge_versions(job: MergeJob, output: "_Output") -> MergeResult:
-    """Like :func:`_merge`, of a table that keeps every version of a key."""
+    """Like :func:`_merge`, for a table that keeps every version of a key."""
     load, folder = job.load, Path(job.old_folder)
     old = [file_of(folder / f.name, load) for f in job.old] if job.plain_folder else job.old
     with VersionRows(load, job.columns) as rows:
@@ -120,7 +118,7 @@ def _merge_versions(job: MergeJob, output: "_Output") -> MergeResult:
 def _as_versions(
     rows: Table, start: int, versions: Table, load: TableLoad, schema: ArrowSchema
 ) -> Table:
-    """Those of ``rows``, of which ``start`` is the first one's number, that are ``versions``
+    """Returns those of ``rows`` (``start``: the number of the first) that are ``versions``
     (``version_rows.VersionSelection``), in the columns of ``schema``."""
     given = versions[NUMBER].combine_chunks()
     first = _between(given, start, start + rows.num_rows)
@@ -147,7 +145,7 @@ def _with_column(rows: Table, name: str, column: Any) -> Table:
 
 
 def _gather(job: MergeJob, output: "_Output") -> MergeResult:
-    """Writes the rows of parts in their table's shape. Returns as :func:`_merge`."""
+    """Writes the rows of parts in their table's layout. Returns the same as :func:`_merge`."""
     if sum(part.size for part in job.load.load.parts) > MOST_BYTES:
         raise NeedsSpark("the parts are large")
     for path in job.load.parts:
@@ -158,7 +156,7 @@ def _gather(job: MergeJob, output: "_Output") -> MergeResult:
 
 
 def _left(path: Path, lost: Array, schema: ArrowSchema) -> Iterator[Table]:
-    """What is left of a file of the table without the rows ``lost``, in the columns of
+    """Returns the rows of a file of the table without the rows ``lost``, in the columns of
     ``schema``."""
     with opened(path) as file:
         _refuse_unlike(path, file, schema)
@@ -169,7 +167,7 @@ def _left(path: Path, lost: Array, schema: ArrowSchema) -> Iterator[Table]:
 
 
 def _refuse_unlike(path: Path, file: pq.ParquetFile, schema: ArrowSchema) -> None:
-    """Raises ``NeedsSpark`` where a file's columns are not those of ``schema``."""
+    """Raises ``NeedsSpark`` if a file's columns are not those of ``schema``."""
     have = {f.name: f.type for f in file.schema_arrow}
     if not all(_alike(have.get(f.name, f.type), f.type) for f in schema):
         raise NeedsSpark(f"{path} has columns of other types")
@@ -189,7 +187,7 @@ def _taken(load: TableLoad, outcome: RowSelection) -> Iterator[Table]:
 
 
 def _table_columns(rows: Table, load: TableLoad, part: PartRef) -> Table:
-    """Rows of a part in the table's columns."""
+    """Returns rows of a part in the table's columns."""
     names = load.policy.metadata
     if part.shape is not None:
         rows = part_rows(rows, part.shape.names)
@@ -200,8 +198,9 @@ def _table_columns(rows: Table, load: TableLoad, part: PartRef) -> Table:
 
 
 def _batches(file: pq.ParquetFile) -> Iterator[tuple[int, Table]]:
-    """(the number of its first row, rows). Few rows at a time where they are large; with the last
-    of them the file is no longer read, so that a page of it is not held while they are used."""
+    """Yields (the number of its first row, rows). Takes few rows at a time if they are large. The
+    reader is dropped before the last batch is yielded, so that no page of it is held while that
+    batch is used."""
     about = file.metadata
     size = sum(about.row_group(index).total_byte_size for index in range(about.num_row_groups))
     at_once = max(1, min(_BATCH_ROWS, GROUP_BYTES * about.num_rows // max(1, size)))
@@ -216,7 +215,7 @@ def _batches(file: pq.ParquetFile) -> Iterator[tuple[int, Table]]:
 
 
 def _between(numbers: Array, low: int, high: int) -> Array:
-    """Those of ascending ``numbers`` from ``low`` to before ``high``."""
+    """Returns those of ascending ``numbers`` from ``low`` to before ``high``."""
     if not len(numbers):
         return numbers
     values = memoryview(numbers.buffers()[1]).cast("q")[
@@ -227,7 +226,7 @@ def _between(numbers: Array, low: int, high: int) -> Array:
 
 
 def _as(rows: Table, schema: ArrowSchema) -> Table:
-    """``rows`` with the columns of ``schema``; those that they lack are NULL."""
+    """Returns ``rows`` with the columns of ``schema``; missing ones are NULL."""
     have = set(rows.column_names)
     columns: list[Any] = [
         rows.column(field.name).cast(field.type)
@@ -255,7 +254,7 @@ def _alike(have: ArrowType, want: ArrowType) -> bool:
 
 
 class _Output:
-    """New files of a table. ``files``: those that were begun."""
+    """Collects new files of a table. ``files``: those that were begun."""
 
     def __init__(self, job: MergeJob) -> None:
         types = {f.name: arrow_type(f.type) for f in load_fields(job.load)}
@@ -272,7 +271,7 @@ class _Output:
         self._writing: Future[None] | None = None
 
     def begin_file(self) -> tuple[IO[bytes], pq.ParquetWriter]:
-        """Returns the file that is written; a new one where none is."""
+        """Returns the file that is being written; begins a new one if there is none."""
         if self._file is None or self._writer is None:
             path = self._folder / f"{self._stem}{len(self.files):05d}.parquet"
             self._file = private(path, "xb", permissions=SHARED)
@@ -281,7 +280,7 @@ class _Output:
         return self._file, self._writer
 
     def link(self, load: TableLoad) -> bool:
-        """Makes the load's parts new files. False: the file system does not allow it."""
+        """Links the load's parts as new files. False: the file system does not allow it."""
         files = linked(load, self._folder, self._stem)
         self.files += files or ()
         return files is not None
@@ -311,7 +310,7 @@ class _Output:
                 file.unlink()
 
     def _write(self) -> None:
-        """Has the rows so far written, once those before them are."""
+        """Starts writing the buffered rows, once the rows before them are written."""
         self._wait()
         if self._pending:
             group = pa.concat_tables(self._pending)
@@ -319,7 +318,7 @@ class _Output:
             self._writing = self._thread.submit(self._write_group, group)
 
     def _wait(self) -> None:
-        """Raises what the writing of the last rows failed of."""
+        """Waits for the last write; raises its error."""
         if self._writing is not None:
             self._writing.result()
             self._writing = None

@@ -1,11 +1,10 @@
 """Decides, without Spark, which rows of a load a local table gets, and which of its own it loses.
 
 Reads the keys and what orders rows (cursor, arrival) from parts and from the table's files, a file
-at a time, and compares them in a DuckDB of its own by the rule of ``tables.newest``, as
+at a time, and compares them in its own DuckDB by the rule of ``tables.newest``, as
 ``load_frame.newest`` and the MERGE of ``delta`` do in Spark. Left to Spark (:class:`NeedsSpark`):
-keys of floating point, keys and cursors inside structs. Not here: rows in full, and files
-(``merged_files``).
-"""
+floating-point keys, keys and cursors inside structs. Not here: full rows, and files
+(``merged_files``)."""
 
 import functools
 from collections.abc import Iterable, Mapping, Sequence
@@ -52,11 +51,11 @@ MEMORY = "1GB"  # of DuckDB; a load that needs more is Spark's
 
 
 class RowSelection(msgspec.Struct, frozen=True):
-    """``taken``: of each part, the numbers of its rows that the table gets. ``lost``: of each of
+    """``taken``: of each part, the numbers of its rows that the table gets. ``lost``: for each of
     the table's files that loses rows, by its index, their numbers. ``written``: rows inserted,
     updated and deleted; ``superseded``: rows of the load that are older than another; ``mixed``:
-    keys whose rows have cursors of two forms; ``unsure``: rows of the table whose cursor is equal
-    to one that was cut, where nothing says whether it was."""
+    keys whose rows have cursors of two forms; ``unsure``: rows of the table whose cursor equals one
+    that was cut, and which may have been cut themselves."""
 
     taken: tuple[Array, ...]
     lost: dict[int, Array]
@@ -68,7 +67,7 @@ class RowSelection(msgspec.Struct, frozen=True):
 
 class NewestRows:
     """Compares one load with the files of its table, which has ``columns``. A context manager,
-    which holds memory."""
+    because it holds memory."""
 
     def __init__(self, load: TableLoad, columns: Sequence[str]) -> None:
         self._load, self._columns = load, columns
@@ -98,7 +97,8 @@ class NewestRows:
         self._duckdb.close()
 
     def outcome(self, files: Sequence[tuple[Path, Bounds]]) -> RowSelection:
-        """``files``: the table's, with what is known of their keys. Raises :class:`NeedsSpark`."""
+        """Returns the selected rows. ``files``: the table's, with what is known of their keys.
+        Raises :class:`NeedsSpark`."""
         try:
             self._take_load()
             if not files and not self._several():
@@ -114,7 +114,7 @@ class NewestRows:
     # -- the load
 
     def _take_load(self) -> None:
-        """Makes the tables ``part_rows``, and ``many``: the keys that several of its rows have."""
+        """Makes the tables ``part_rows`` and ``many`` (keys that several of its rows have)."""
         loaded = [*zip(self._load.parts, self._load.load.parts, strict=True)]
         cuts = self._cuts
         self._cut = cuts is not None and any(
@@ -142,7 +142,7 @@ class NewestRows:
         )
 
     def _also_compared(self, path: str, shape: TableShape | None) -> dict[str, ChunkedArray]:
-        """More columns of a part's rows that are compared."""
+        """Returns more columns of a part's rows that are compared."""
         return {}
 
     def _several(self) -> bool:
@@ -151,7 +151,7 @@ class NewestRows:
         return self._deleted is not None or bool(found["found"][0].as_py())
 
     def _whole(self) -> RowSelection:
-        """Returns the outcome for a new table that gets every row."""
+        """Returns the outcome for a new table, which gets every row."""
         parts = self._load.load.parts
         every: list[Any] = [pa.arange(0, part.rows) for part in parts]
         rows = self._load.load.rows
@@ -179,7 +179,7 @@ class NewestRows:
         )
 
     def _shown(self) -> None:
-        """Adds, of a stream that is read in shards, what orders the rows of several lanes."""
+        """Adds what orders the rows of several lanes, for a stream that is read in shards."""
         shards = self._load.load.shards
         if shards:
             lane = lane_sql(shards, "seq", DUCKDB)
@@ -191,9 +191,9 @@ class NewestRows:
             )
 
     def _ordered(self, rows: str, keys: str) -> tuple[str, str, str]:
-        """Orders ``rows``, of keys that have several: the rows, how they are ordered, the newest
-        first, and whether those of a key have two forms. Most loads have one form alone, which
-        takes no look at a row's neighbours."""
+        """Orders ``rows``, whose keys have several: returns the rows, how they are ordered, the
+        newest first, and whether those of a key have two forms. Most loads have one form only,
+        which needs no comparison with neighbouring rows."""
         lanes = ("shown", "lane") if self._load.load.shards else ()
         arrival = (*lanes, "seq", "part", "part_row")
         if self._cursor is None:
@@ -221,7 +221,7 @@ class NewestRows:
     def _order(
         self, column: str, prefix: str = "", *, sent: str | None = None, known: str = "true"
     ) -> Order:
-        """Returns the order of a column of cursors. ``sent``, ``known``: as of ``newest.exactly``;
+        """Returns the order of a cursor column. ``sent``, ``known``: as in ``newest.exactly``;
         None: no cursor was cut."""
         if self._cursor is None:
             return NO_ORDER
@@ -231,8 +231,8 @@ class NewestRows:
         return order if sent is None else exactly(order, column, kind, sent, DUCKDB, known=known)
 
     def _leave_keeping(self, path: str, mark: ChunkedArray) -> None:
-        """Raises :class:`NeedsSpark` where a part has a soft delete that keeps columns of the
-        table's row (``frame.soft_deletes``)."""
+        """Raises :class:`NeedsSpark` if a part has a soft delete that keeps columns of the table's
+        row (``frame.soft_deletes``)."""
         load = self._load
         names = [f.name for f in load_fields(load)]
         if not has_soft_deletes(load, names) or mark.null_count == len(mark):
@@ -258,7 +258,7 @@ class NewestRows:
         return [f"key{index}" for index in range(len(self._keys))]
 
     def _compared_columns(self, table: Table, deleted: str | None) -> dict[str, ChunkedArray]:
-        """Returns what the rows of a file are compared by, under names of its own."""
+        """Returns the columns by which a file's rows are compared, under separate names."""
         count = table.num_rows
         columns = {
             name: plain(table[field.name], field.type.kind)
@@ -300,7 +300,7 @@ class NewestRows:
                 continue
             if field.name in self._mixed:
                 continue
-            # the file may also have NULL, of which its bounds say nothing
+            # the file may also have NULL, which its bounds do not show
             tests.append(f"({name} IS NULL OR {name} BETWEEN ? AND ?)")
             values += [low, high]
         if not tests:
@@ -311,7 +311,7 @@ class NewestRows:
         return bool(found[0][0])
 
     def _compare(self, index: int, file: Path) -> None:
-        """Adds the rows of a file whose keys the load has to the table ``met``."""
+        """Adds to the table ``met`` the rows of a file whose keys the load has."""
         columns = self._compared_columns(read_columns(file, self._names()), None)
         cut = self._cuts is not None and (self._cut or self._cuts.in_table(file))
         if self._cuts is not None and cut:
@@ -357,8 +357,9 @@ class NewestRows:
     # -- what follows
 
     def _settled(self, parts: int) -> RowSelection:
-        """Raises :class:`NeedsSpark` where the table has several rows of a key of the load, or one
-        beside a delete without a cursor and other rows (``load_frame.newest_beside``)."""
+        """Raises :class:`NeedsSpark` if the table has several rows of a key of the load, or one row
+        of a key that has a delete without a cursor and other rows
+        (``load_frame.newest_beside``)."""
         ask = functools.partial(asked, self._duckdb)
         twice = ask("SELECT count(*) - count(DISTINCT (part, part_row)) AS n FROM met")
         if twice["n"][0].as_py() and not self._mixed:
@@ -414,8 +415,8 @@ def of_owner(rows: Table, owner: str, index: int, number: str) -> Array:
 
 
 def read_columns(path: Path | str, columns: Sequence[str | None]) -> Table:
-    """Returns the columns of a file, of those that have a name. Raises :class:`NeedsSpark` where it
-    lacks one."""
+    """Reads those columns of a file that have a name. Raises :class:`NeedsSpark` if it lacks
+    one."""
     wanted = dict.fromkeys(c for c in columns if c is not None)
     with opened(path) as file:
         if not wanted.keys() <= set(file.schema_arrow.names):
@@ -444,8 +445,8 @@ def _staged(rows: str, stages: Iterable[Mapping[str, str]]) -> str:
 
 
 def plain(column: ChunkedArray, kind: Kind) -> ChunkedArray:
-    """Times as whole numbers, which are compared alike everywhere; texts and bytes in one of their
-    several types: other writers leave the type that they used in a file, and it is read so."""
+    """Returns times as integers, which compare alike everywhere, and texts and bytes in one type: a
+    file keeps the string type of its writer, and is read with it."""
     if kind in TEXTS or kind is Kind.binary:
         return column.cast(pa.binary() if kind is Kind.binary else pa.string())
     if kind in (Kind.timestamp, Kind.timestamp_ntz):

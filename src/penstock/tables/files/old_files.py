@@ -1,5 +1,5 @@
-"""Opens parts and a table's files, and chooses which small files of a Parquet table a merge writes
-together; reads their footers. Runs in a Spark task; no Spark.
+"""Opens parts and a table's files, reads their footers, and chooses the small files of a Parquet
+table that a merge combines. Runs in a Spark task without Spark.
 
 Neighbours: ``merged_files`` merges, ``parquet.merge`` puts the result into the table's folder."""
 
@@ -22,8 +22,8 @@ _OTHER_CALENDAR = (b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacy
 
 
 def opened(path: Path | str) -> pq.ParquetFile:
-    """Returns a part or a table's file, whose times are read as Spark reads them. Raises
-    :class:`NeedsSpark` where they are not: files of old versions of Spark have another calendar."""
+    """Opens a part or a table's file, with times read as Spark reads them. Raises
+    :class:`NeedsSpark` if they are not: files of old Spark versions use another calendar."""
     file = pq.ParquetFile(path, pre_buffer=False)  # which would hold what was read
     about = file.metadata
     keys = about.metadata or {}
@@ -37,9 +37,9 @@ def opened(path: Path | str) -> pq.ParquetFile:
 
 
 def with_small_files(lost: dict[int, Array], old: Sequence[TableFile]) -> dict[int, Array]:
-    """Adds the small ones of the files ``old`` to those that are written again (``lost``: the
-    numbers of the rows that each loses), where there are many, so that a table that gets a few rows
-    a sync has few files."""
+    """Adds the small ones of the files ``old`` to those that are rewritten (``lost``: the numbers
+    of the rows that each loses) if there are many, so that a table that gets a few rows per sync
+    has few files."""
     small = [
         index
         for index, file in enumerate(old)
@@ -53,8 +53,8 @@ def with_small_files(lost: dict[int, Array], old: Sequence[TableFile]) -> dict[i
 
 
 def file_of(path: Path, load: TableLoad) -> TableFile:
-    """Reads the footer of a file of the table. Raises ``NeedsSpark`` where a row may be one that a
-    hard delete has to remove."""
+    """Reads the footer of a table's file. Raises ``NeedsSpark`` if a hard delete may have to remove
+    one of its rows."""
     footer = pq.read_metadata(path)
     fields = {f.name for f in load_fields(load)}
     if load.policy.deletes is Deletes.hard and load.deleted_column in fields:
@@ -76,8 +76,8 @@ def _all_live(found: Any) -> bool:
 
 
 def _leaf(footer: Any, column: str) -> list[Any] | None:
-    """Returns the statistics of a column by row group; None where one lacks them, or the column is
-    not a simple one."""
+    """Returns the statistics of a column by row group; None if one lacks them, or the column is
+    nested."""
     names = [footer.schema.column(index).path for index in range(len(footer.schema))]
     if names.count(column) != 1:  # a nested one may have the same path
         return None

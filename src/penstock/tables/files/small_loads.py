@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 
 class _File(msgspec.Struct, frozen=True):
-    """One file to write: its load's parts, each with the names of its metadata columns where it is
-    in the shape of a table, and the load's sync id and generation."""
+    """Describes one file to write: its load's parts, each with the names of its metadata columns if
+    it is in a table's layout, and the load's sync id and generation."""
 
     parts: tuple[tuple[str, MetadataNames | None], ...]
     sync_id: int | None
@@ -34,8 +34,9 @@ class _File(msgspec.Struct, frozen=True):
 
 
 class _Job(msgspec.Struct, frozen=True):
-    """Settings that all files of one job share. ``folder``: where they are written; ``columns``:
-    the data columns, in the table's order; ``described``: the metadata of each file."""
+    """Holds settings that all files of one job share. ``folder``: where they are written;
+    ``columns``: the data columns, in the table's order; ``described``: the metadata of each
+    file."""
 
     folder: str
     columns: tuple[str, ...]
@@ -46,11 +47,11 @@ class _Job(msgspec.Struct, frozen=True):
 def write_each(
     spark: "SparkSession", loads: Sequence[TableLoad], target: Sequence[Field], folder: Path
 ) -> list[Path]:
-    """Writes each load into a file of its own in ``folder``, which is created; returns the files in
+    """Writes each load into a separate file in ``folder``, which is created; returns the files in
     the order of ``loads``. Every load must have exactly the ``target`` columns
     (``load_columns.load_fields``).
 
-    Raises ``DestinationError`` (``destination.rows_lost``) where a file has another number of rows
+    Raises ``DestinationError`` (``destination.rows_lost``) if a file has another number of rows
     than its load."""
     from pyspark.sql import functions as F
 

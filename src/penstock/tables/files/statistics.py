@@ -24,10 +24,9 @@ def described_file(file: Path) -> NewFile:
 
 
 def statistics(file: Path) -> dict[str, Any]:
-    """Delta's statistics of a Parquet file, from its footer: rows, and of the first columns nulls,
-    the least and the greatest value, where these are whole numbers, texts, dates or instants. A
-    bound may lie further out than the values, never further in; one that is not known is left
-    out."""
+    """Returns Delta's statistics of a Parquet file from its footer: the row count and, for the
+    first columns, null count, minimum and maximum if these are integers, texts, dates or instants.
+    A bound may be wider than the values, never narrower; an unknown one is left out."""
     import pyarrow.parquet as pq
 
     footer = pq.read_metadata(file)
@@ -80,7 +79,7 @@ def _upper(value: Any) -> Any:
     if isinstance(value, str):
         if len(value) <= _TEXT_LENGTH:
             return value
-        # what goes on with the greatest character may be beyond any bound of this length
+        # a text that continues with the greatest character may be above any bound of this length
         return None if value[_TEXT_LENGTH] == _GREATEST else value[:_TEXT_LENGTH] + _GREATEST
     if isinstance(value, datetime):
         value += timedelta(microseconds=-value.microsecond % 1000)

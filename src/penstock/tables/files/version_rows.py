@@ -1,10 +1,10 @@
 """Decides which rows a local table with history gets by a load, and which of its own it loses.
 
 Reads keys, cursors and ends of versions from parts and from the table's files, a file at a time,
-and makes versions of them in a DuckDB of its own by ``tables.history.rule``; where arrival decides,
-also what the rows hold, since a row equal to the one before makes no version. Runs in a Spark task.
+and makes versions of them in its own DuckDB by ``tables.history.rule``. If arrival decides, it also
+reads the rows' content, since a row equal to the one before makes no version. Runs in a Spark task.
 Raises ``NeedsSpark`` for what cannot be compared here, and ``DestinationError`` for what a history
-has no place for. Not here: rows in full, and files (``merged_files``)."""
+cannot hold. Not here: full rows, and files (``merged_files``)."""
 
 import shutil
 import tempfile
@@ -42,10 +42,10 @@ NUMBER, EMPTY = "number", "empty"
 
 
 class VersionSelection(msgspec.Struct, frozen=True):
-    """``taken``: of each part, the rows that the table gets; ``changed``: of files by their index,
-    rows that come again with other ends. Both are tables of :data:`NUMBER`, ascending, the history
+    """``taken``: of each part, the rows that the table gets; ``changed``: by file index, rows that
+    are written again with other ends. Both are tables of :data:`NUMBER`, ascending, the history
     columns and :data:`EMPTY`: the version has its key alone. ``lost``: the numbers of the rows that
-    a file loses, those that change among them. ``written``: versions begun or ended by the load;
+    a file loses, changed ones included. ``written``: versions begun or ended by the load;
     ``superseded``: rows of the load that make no version."""
 
     taken: tuple[Table, ...]
@@ -56,8 +56,8 @@ class VersionSelection(msgspec.Struct, frozen=True):
 
 
 class VersionRows(NewestRows):
-    """Compares one load with the files of its table with history. A context manager, which holds
-    memory and a folder of its own."""
+    """Compares one load with the files of its table with history. A context manager, because it
+    holds memory and a temporary folder."""
 
     def __init__(self, load: TableLoad, columns: Sequence[str]) -> None:
         super().__init__(load, columns)
@@ -78,7 +78,8 @@ class VersionRows(NewestRows):
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def versions(self, files: Sequence[tuple[Path, Bounds]]) -> VersionSelection:
-        """``files``: the table's, with what is known of their keys."""
+        """Returns the selected versions. ``files``: the table's, with what is known of their
+        keys."""
         try:
             return self._versions(files)
         except duckdb.OutOfMemoryException as failure:
@@ -171,8 +172,8 @@ class VersionRows(NewestRows):
     # -- the table's files
 
     def _add_file(self, index: int, file: Path) -> None:
-        """Adds the versions of a file, of keys that the load has or, where it ends the others, of
-        all, to ``met``."""
+        """Adds the versions of a file to ``met``: those of keys that the load has or, if the load
+        ends the others, all."""
         data = [f.name for f in self._data_fields()] if self._by_arrival else []
         with opened(file) as content:
             have = set(content.schema_arrow.names)
@@ -205,7 +206,7 @@ class VersionRows(NewestRows):
     # -- versions
 
     def _make(self) -> None:
-        """Makes ``versions`` of the events of load and table."""
+        """Makes ``versions`` from the events of load and table."""
         query = self._by_arrival_of_all() if self._by_arrival else self._by_cursor_of_all()
         self._duckdb.execute(f"CREATE TABLE versions AS {query}")
         if self._by_arrival:
@@ -308,7 +309,8 @@ class VersionRows(NewestRows):
         )
 
     def _columns_of(self, rows: Table, owner: int) -> Table:
-        """Of ``rows``, those of a part or file, as in :class:`VersionSelection`."""
+        """Returns those of ``rows`` that belong to a part or file, as in
+        :class:`VersionSelection`."""
         found = rows.filter(pc.equal(rows["owner"], owner))
         kind = arrow_type(self._ends)
         return pa.table(

@@ -1,7 +1,7 @@
-"""Puts the rows of a load in the order in which they arrived, beside the rows that its table has.
+"""Orders the rows of a load by arrival, together with the rows of its table.
 
-Of one lane the sequence number is that order. Neighbours: ``load_frame`` keeps the newest rows by
-it, ``tables.newest`` has the rule."""
+Within one lane, the sequence number is that order. Neighbours: ``load_frame`` keeps the newest rows
+by it, ``tables.newest`` has the rule."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -34,9 +34,9 @@ def with_arrival(parts: "DataFrame", load: TableLoad) -> "DataFrame":
 
 
 def _with_lanes(parts: "DataFrame", load: TableLoad) -> "DataFrame":
-    """Returns the rows of a stream that is read in shards, with what orders those of several lanes:
-    the highest extraction time that the lane has shown up to the row, and the lane. Rows are taken
-    in blocks, so that no task has all of a lane."""
+    """Returns the rows of a stream that is read in shards, with the columns that order rows of
+    several lanes: the highest extraction time that the lane has shown up to the row, and the lane.
+    Takes rows in blocks, so that no task has all of a lane."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
@@ -54,19 +54,20 @@ def _with_lanes(parts: "DataFrame", load: TableLoad) -> "DataFrame":
 
 
 def takes_sent(load: TableLoad) -> bool:
-    """Returns whether the load's rows have :data:`SENT`: their table has no change lists."""
+    """Returns whether the load's rows have :data:`SENT`, because their table has no change
+    lists."""
     return load.policy.metadata is None and cut_cursor(load) is not None
 
 
 def order_columns(load: TableLoad) -> tuple[str, ...]:
-    """Returns the columns of ``read_parts`` that ``newest`` needs beside those of the table."""
+    """Returns the columns of ``read_parts`` that ``newest`` needs in addition to the table's."""
     return (ARRIVAL, SENT) if takes_sent(load) else (ARRIVAL,)
 
 
 def with_table_order(rows: "DataFrame", load: TableLoad, fields: Sequence[Field]) -> "DataFrame":
     """Returns the table's rows (columns ``fields``) with the columns by which :func:`newest` orders
-    them: :data:`ORIGIN` 0, and as :data:`ARRIVAL` the extraction time, where they have one: all
-    that is known of the order of several rows of a key (a table that was appended to)."""
+    them: :data:`ORIGIN` 0, and as :data:`ARRIVAL` the extraction time if they have one. Nothing
+    else is known about the order of several rows of a key (in a table that was appended to)."""
     from pyspark.sql import functions as F
 
     at = load.policy.metadata.extracted_at if load.policy.metadata else None

@@ -1,8 +1,7 @@
-"""Writes the rows of a load as parts that have the columns of its table, by Spark.
+"""Writes the rows of a load, by Spark, as parts that have the columns of its table.
 
-A table with history is merged by tasks of ours alone; where the load has other columns or types
-than the table, Spark casts its rows first. Neighbours: ``load_frame`` casts, the formats merge the
-parts."""
+Only tasks of ours merge into a table with history; if the load has other columns or types than the
+table, Spark casts its rows first. Neighbours: ``load_frame`` casts, the formats merge the parts."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING

@@ -1,11 +1,10 @@
-"""Casts a column from one type to another: keeps each value that fits exactly, else gives NULL.
-A number in text becomes the nearest double.
+"""Casts a column from one type to another: keeps each value that fits exactly, else gives NULL. A
+number in text becomes the nearest double.
 
 A :class:`Cast` is built once per column from two types and applied to Spark columns. Nested types
-are cast field by field. For each field whose value, or digits of it, can be lost, the cast has a
-test for it, so that the row's change list can name the field (L9). Not here: which type a table's
-column gets (``schema_evolution``), the change list (``load_frame``).
-"""
+are cast field by field. The cast has a test for each field that can lose its value or digits of its
+value, so that the row's change list can name the field (L9). Not here: which type a table's column
+gets (``schema_evolution``), the change list (``load_frame``)."""
 
 import functools
 import operator
@@ -40,9 +39,9 @@ _DAY = r"^\s*[+-]?\d{4,}-\d{1,2}-\d{1,2}(?!\d)"
 class Cast(NamedTuple):
     """``value`` maps a column to the new type. ``failures``: for each field whose value the cast
     can lose, its path of column names and a map from the column to whether the value was lost;
-    ``rounded``: the same of digits of a value that is kept; ``inexact``: the same of a value that
-    is no key of the column, since another one would be the same; ``texts``: by path, a map from the
-    column to the text of what was lost."""
+    ``rounded``: the same for lost digits of a value that is kept; ``inexact``: the same for a value
+    that cannot be a key in the column, since another value would equal it; ``texts``: by path, a
+    map from the column to the text of what was lost."""
 
     value: Apply
     failures: Tests
@@ -88,14 +87,14 @@ def _cast(have: DataType, want: DataType, path: FieldPath, change: TypeChange) -
 
 
 def keeps_parts(have: DataType, want: DataType) -> bool:
-    """Returns whether a cast reads JSON text as an object or a list of known parts, and leaves out
-    the others: of a column that was such an object before, and is JSON now."""
+    """Returns whether a cast reads JSON text as an object or a list with known parts, and leaves
+    out other parts: a cast of a column that was such an object before, and is JSON now."""
     return have.kind is Kind.string and want.kind in (Kind.struct, Kind.array)
 
 
 def _parsed_cast(want: DataType, path: FieldPath, change: TypeChange) -> Cast:
-    """JSON text as an object or a list: its parts are texts, which are cast in their turn, so that
-    objects inside are read in the same way."""
+    """Casts JSON text to an object or a list. Its parts are texts, which are cast in turn, so that
+    nested objects are read in the same way."""
     from pyspark.sql import functions as F
 
     text = DataType(Kind.string)
@@ -111,7 +110,8 @@ def _parsed_cast(want: DataType, path: FieldPath, change: TypeChange) -> Cast:
         return F.when(shape.isNotNull(), F.from_json(c, read).cast(ddl(have)))
 
     def once(c: "Column", use: Apply) -> "Column":
-        """``use`` of what was parsed, which Spark would parse again for each part."""
+        """Applies ``use`` to the parsed value, which Spark would otherwise parse again for each
+        part."""
         return F.transform(F.array(parsed(c)), use).getItem(0)
 
     def value(c: "Column") -> "Column":
@@ -160,7 +160,7 @@ def _scalar_cast(have: DataType, want: DataType, path: FieldPath, change: TypeCh
 
 
 def holds(want: DataType, have: DataType) -> bool:
-    """Returns whether the scalar type ``want`` holds every value of ``have``, with all of its
+    """Returns whether the scalar type ``want`` holds every value of ``have``, with all its
     digits."""
     if want.kind is Kind.string:
         return True
@@ -173,9 +173,9 @@ def holds(want: DataType, have: DataType) -> bool:
 
 
 def _rounded(c: "Column") -> "Column":
-    """Returns whether the nearest double of a number in text lacks digits of it (``codec.values``):
-    its own text has others, and it is not the same whole number; or it is zero, and the number is
-    not."""
+    """Returns whether the nearest double of a number in text lacks digits of the number
+    (``codec.values``): its own text differs, and it is not the same integer; or it is zero, and the
+    number is not."""
     from pyspark.sql import functions as F
 
     number = c.try_cast("double")
@@ -188,7 +188,7 @@ def _rounded(c: "Column") -> "Column":
 
 
 def _is_no_double(c: "Column") -> "Column":
-    """Returns whether a number in text is not the one that its double stands for as a key
+    """Returns whether a number in text differs from the one that its double represents as a key
     (``codec.values.inexact_doubles``)."""
     from pyspark.sql import functions as F
 
@@ -209,7 +209,8 @@ _INEXACT: dict[Kind, Apply] = {
 
 
 def _digits(c: "Column") -> "Column":
-    """Returns the digits of a number in text, without its exponent, and zeros at both ends."""
+    """Returns the digits of a number in text, without its exponent, and without zeros at both
+    ends."""
     from pyspark.sql import functions as F
 
     return F.regexp_replace(F.regexp_replace(c, "[eE].*$|[^0-9]", ""), "^0+|0+$", "")
@@ -264,7 +265,7 @@ def null_of(kind: DataType) -> "Column":
 
 
 def _exact(c: "Column", have: DataType, want: DataType) -> "Column":
-    """``c`` cast to ``want``, NULL where the cast would lose part of the value."""
+    """Casts ``c`` to ``want``; NULL if the cast would lose part of the value."""
     from pyspark.sql import functions as F
 
     if want.kind is Kind.string:

@@ -3,8 +3,7 @@
 Reads parts with a given schema (Spark infers none and collects no row), casts columns whose type
 differs from the table's (a value that does not fit becomes NULL and an entry in the row's change
 list, L9), adds the metadata columns, and keeps the newest row per key. Not here: which columns the
-table gets (``schema_evolution``), how rows are committed (the formats).
-"""
+table gets (``schema_evolution``), how rows are committed (the formats)."""
 
 import functools
 import operator
@@ -70,14 +69,14 @@ from penstock.tables.newest import (
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-SYNC, GENERATION = "_penstock_sync", "_penstock_generation"  # per load, beside the part's columns
+SYNC, GENERATION = "_penstock_sync", "_penstock_generation"  # per load, added to the part's columns
 LOAD = "_penstock_load"  # the index of the row's load among several
 IN_TABLE = "_penstock_known"  # whether the table had a row of this key
-_FIRST, _ROW = "_penstock_first", "_penstock_row"  # of a part in its table's shape
+_FIRST, _ROW = "_penstock_first", "_penstock_row"  # of a part in its table's layout
 _RANK = "_penstock_rank"  # 1: the newest row of its key
 _WON = "_penstock_won"  # the row was the newest of those of its key up to it
-_LATE = "_penstock_late"  # 1: a row of the table, which came after the load's retried rows
-_KEYLESS = "_penstock_keyless"  # the table's row lacks a field of the key, and the load has none so
+_LATE = "_penstock_late"  # 1: a row of the table, which counts as later than the load's retried rows
+_KEYLESS = "_penstock_keyless"  # the table's row lacks a key field, and the load has no such key
 
 _GLOB = re.compile(r"([\[\]{}*?,\\])")
 
@@ -86,7 +85,7 @@ def target_columns(
     load: TableLoad, old: Sequence[Field] | None, table_rows: "Callable[[], DataFrame | None]"
 ) -> EvolvedColumns:
     """Returns the table's columns after ``load``. ``old``: its columns before; None: there is no
-    table. ``table_rows`` reads the table; it is called only where a column becomes wider, to prove
+    table. ``table_rows`` reads the table; it is called only if a column becomes wider, to prove
     that no old number loses digits as a double. Raises ``SchemaError``
     (``schema_evolution.evolve``)."""
     before = tuple(old) if old is not None else None
@@ -118,8 +117,8 @@ def _mark(load: TableLoad, fields: Sequence[Field]) -> Field | None:
 
 
 def read_parts(spark: "SparkSession", load: TableLoad) -> "DataFrame":
-    """Every row of the load's parts: its data and internal columns, :data:`ARRIVAL`, :data:`SYNC`,
-    :data:`GENERATION`, and where its rows need it :data:`SENT`."""
+    """Returns every row of the load's parts: its data and internal columns, :data:`ARRIVAL`,
+    :data:`SYNC`, :data:`GENERATION`, and :data:`SENT` if its rows need it."""
     from pyspark.sql import functions as F
 
     if load.parts:
@@ -138,9 +137,9 @@ def read_parts(spark: "SparkSession", load: TableLoad) -> "DataFrame":
 def _rows_of(
     spark: "SparkSession", loads: Sequence[TableLoad], file: str | None = None
 ) -> "DataFrame":
-    """Every row of the parts of ``loads``, which have equal columns: data and internal ones. A part
-    in its table's shape has no sequence numbers, except in a load with keys, which is read alone.
-    ``file``: a column for the part's URI."""
+    """Returns every row of the parts of ``loads``, which have equal columns: data and internal
+    ones. A part in its table's layout has no sequence numbers, except in a load with keys, which is
+    read alone. ``file``: a column for the part's URI."""
     from pyspark.sql import functions as F
 
     firsts = {
@@ -177,8 +176,8 @@ def _rows_of(
 
 
 def _with_first(spark: "SparkSession", rows: "DataFrame", firsts: Mapping[str, int]) -> "DataFrame":
-    """Rows of parts with the sequence number of their part's first row, by its path, and their
-    number in the part."""
+    """Returns the rows of parts with the sequence number of their part's first row, by its path,
+    and their number in the part."""
     from pyspark.sql import functions as F
 
     owners = spark.createDataFrame([*firsts.items()], f"part STRING, {_FIRST} BIGINT")
@@ -192,7 +191,7 @@ def _with_first(spark: "SparkSession", rows: "DataFrame", firsts: Mapping[str, i
 
 
 def _part_of(uri: str) -> "Column":
-    """Returns the path of a file, of its URI in the column ``uri``."""
+    """Returns the path of a file, from its URI in the column ``uri``."""
     from pyspark.sql import functions as F
 
     escaped = F.regexp_replace(uri, r"\+", "%2B")
@@ -225,7 +224,7 @@ def read_many(spark: "SparkSession", loads: Sequence[TableLoad], listing: Path) 
 
 
 def literal_path(path: str) -> str:
-    """``path`` with its glob characters escaped, so that Spark reads it literally."""
+    """Returns ``path`` with its glob characters escaped, so that Spark reads it literally."""
     return _GLOB.sub(r"\\\1", path)
 
 
@@ -263,7 +262,7 @@ def part_rows_as(rows: "DataFrame", load: TableLoad, target: Sequence[Field]) ->
 def _mark_value(
     load: TableLoad, casts: dict[str, Cast], target: Sequence[Field]
 ) -> "dict[str, Column]":
-    """Returns the mark of deletes, by its name, where the table has another type for it."""
+    """Returns the mark of deletes, by its name, if the table has another type for it."""
     from pyspark.sql import functions as F
 
     mark, stored = _mark(load, load_fields(load)), _mark(load, target)
@@ -276,8 +275,8 @@ def _mark_value(
 def table_rows_as(
     rows: "DataFrame", old: Sequence[Field], load: TableLoad, target: Sequence[Field]
 ) -> "DataFrame":
-    """Casts ``rows`` of the table, whose columns are ``old``, to the ``target`` columns. A value
-    lost by it gets an entry in the change list where the table has metadata columns."""
+    """Casts ``rows`` of the table, whose columns are ``old``, to the ``target`` columns. A lost
+    value gets an entry in the change list if the table has metadata columns."""
     from pyspark.sql import functions as F
 
     casts = casts_between(old, target, TypeChange.coerce)
@@ -302,13 +301,12 @@ def loses_digits(rows: "DataFrame", old: Sequence[Field], target: Sequence[Field
 
 
 def newest(rows: "DataFrame", load: TableLoad, fields: Sequence[Field]) -> "DataFrame":
-    """Keeps one row per primary key, the newest by the rule of ``tables.newest``; rows arrive in
-    the order of :data:`ARRIVAL`, and where ``rows`` have :data:`ORIGIN`, the table's before the
-    load's (after retried ones). Keys compare null-safe, but rows of the table that lack a field of
-    the key (the stream had another key when they came) are kept, each, where the load has no such
-    key. The result has :data:`~penstock.tables.newest.TWO`, and with ORIGIN :data:`IN_TABLE`. Soft
-    deletes:
-    ``tables.frame.soft_deletes``."""
+    """Keeps one row per primary key, the newest by the rule of ``tables.newest``. Rows arrive in
+    the order of :data:`ARRIVAL`; if ``rows`` have :data:`ORIGIN`, the table's come before the
+    load's (after retried ones). Keys compare null-safe, but the table's rows that lack a field of
+    the key (the stream had another key when they came) are all kept if the load has no such key.
+    The result has :data:`~penstock.tables.newest.TWO`, and with ORIGIN :data:`IN_TABLE`. Soft
+    deletes: ``tables.frame.soft_deletes``."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
@@ -347,10 +345,10 @@ def newest(rows: "DataFrame", load: TableLoad, fields: Sequence[Field]) -> "Data
 def newest_beside(
     rows: "DataFrame", table: Callable[[], "DataFrame"], load: TableLoad, fields: Sequence[Field]
 ) -> "DataFrame":
-    """Keeps the load's newest row of each key, as :func:`newest`, for a merge into ``table`` (its
-    rows with the columns ``fields``). Where a delete without a cursor has other rows of its key
-    beside it, or the cursor is text, the table's row is compared here; a key whose newest row is
-    then the table's is left out. A soft delete may need the table's row as well."""
+    """Keeps the load's newest row of each key, like :func:`newest`, for a merge into ``table`` (its
+    rows with the columns ``fields``). If a key has a delete without a cursor and also other rows,
+    or the cursor is text, the table's row is compared here; a key whose newest row is then the
+    table's is left out. A soft delete may need the table's row as well."""
     from pyspark.sql import functions as F
 
     if load.arrival:
@@ -376,8 +374,8 @@ def newest_beside(
 def _late_deletes(
     rows: "DataFrame", load: TableLoad, fields: Sequence[Field]
 ) -> "DataFrame | None":
-    """Returns the keys of which ``rows`` have a delete without a cursor and other rows; None: there
-    are none. The rows are scanned only where they can have such deletes."""
+    """Returns the keys that have both a delete without a cursor and other rows in ``rows``; None:
+    there are none. Scans the rows only if they can have such deletes."""
     from pyspark.sql import functions as F
 
     bare = cursorless_delete_sql(load, fields)
@@ -395,7 +393,7 @@ def _keeping_deletes(
 ) -> "DataFrame | None":
     """Returns the keys of the load's soft deletes that keep columns
     (``tables.frame.soft_deletes``), under the names of :func:`_late_deletes`; None: it has none.
-    The rows are scanned only where they can have such."""
+    Scans the rows only if they can have such deletes."""
     from pyspark.sql import functions as F
 
     cursorless = "false" if load.arrival else cursorless_delete_sql(load, fields)
@@ -416,8 +414,8 @@ def _keeping_deletes(
 def cursor_order(
     load: TableLoad, fields: Sequence[Field], alias: str = "", *, exact: str = "true"
 ) -> Order | None:
-    """Returns the order of the load's cursor; None where ``fields`` lack it. ``exact``: a
-    condition, a cursor is exact if the row's change list has no text of it (``newest.exactly``)."""
+    """Returns the order of the load's cursor; None if ``fields`` lack it. ``exact``: a condition: a
+    cursor is exact if the row's change list has no text for it (``newest.exactly``)."""
     sql = path_sql(fields, load.cursor, alias)
     if sql is None:
         return None
@@ -431,9 +429,9 @@ def cursor_order(
 
 
 def _sent_sql(load: TableLoad, fields: Sequence[Field], alias: str) -> str | None:
-    """Returns a SQL expression: the source's text of a cursor that was cut; of others NULL. It
-    stands in the row's change list, or of a row without one, while its load is compared, in
-    :data:`SENT`. None: nothing has it."""
+    """Returns a SQL expression: the source's text of a cursor that was cut, else NULL. The text is
+    in the row's change list or, for a row without one, in :data:`SENT` while its load is compared.
+    None: nothing has it."""
     if takes_sent(load):
         return None if alias else SENT
     meta = load.policy.metadata and load.policy.metadata.meta
@@ -443,8 +441,8 @@ def _sent_sql(load: TableLoad, fields: Sequence[Field], alias: str) -> str | Non
 
 
 def _entry_sql(load: TableLoad, lists: str) -> str:
-    """Returns a SQL expression: the source's text of a cursor that was cut, of the change list
-    ``lists``; of others NULL."""
+    """Returns a SQL expression: the source's text of a cursor that was cut, from the change list
+    ``lists``; else NULL."""
     words, source = load.policy.change_words, cut_cursor(load) or ""
     begin = f"{words.reason}: "
     entry = (
@@ -455,7 +453,7 @@ def _entry_sql(load: TableLoad, lists: str) -> str:
 
 
 def _kind_at(fields: Sequence[Field], path: FieldPath) -> Kind:
-    """Returns the kind of what is at ``path``, which ``fields`` have; of JSON text, text."""
+    """Returns the kind of the value at ``path``, which ``fields`` have; inside JSON text, text."""
     kind, inside = Kind.string, tuple(fields)
     for depth, name in enumerate(path):
         field = next(f for f in inside if f.name == name)
@@ -466,13 +464,13 @@ def _kind_at(fields: Sequence[Field], path: FieldPath) -> Kind:
 
 
 def has_text_cursor(load: TableLoad, fields: Sequence[Field]) -> bool:
-    """Returns whether rows of a key may have cursors of two forms, but for absent ones."""
+    """Returns whether the rows of a key may have cursors of two forms, apart from missing ones."""
     found = not load.arrival and path_sql(fields, load.cursor) is not None
     return found and _kind_at(fields, load.cursor) in TEXTS
 
 
 def replaces_sql(load: TableLoad, old: Sequence[Field], target: Sequence[Field]) -> str:
-    """Returns a SQL condition of a merge: the load's row ``s``, of :func:`newest`, replaces the
+    """Returns a SQL condition for a merge: the load's row ``s``, from :func:`newest`, replaces the
     table's row ``t``, whose columns are ``old``."""
     row = None if load.arrival else cursor_order(load, target, "s")
     if row is None and load.retried:
@@ -485,9 +483,9 @@ def replaces_sql(load: TableLoad, old: Sequence[Field], target: Sequence[Field])
 
 
 def other_form_sql(load: TableLoad, fields: Sequence[Field]) -> str | None:
-    """Returns a SQL condition: the row's cursor has the form *other*, while most of its column have
-    another one. None: a merge compares no forms, since there are no others, or they were
-    compared."""
+    """Returns a SQL condition: the row's cursor has the form *other*, while most in its column have
+    another form. None: a merge compares no forms, since there are no others, or they were compared
+    before."""
     order = None if load.arrival else cursor_order(load, fields)
     if order is None or has_text_cursor(load, fields) or order == NO_ORDER:
         return None
@@ -498,7 +496,8 @@ def meets_other_form(
     rows: "DataFrame", table: "DataFrame", load: TableLoad, fields: Sequence[Field], *, others: bool
 ) -> bool:
     """Returns whether a row of :func:`newest` has another form of cursor than the row of its key in
-    ``table`` (columns ``fields``). ``others``: ``rows`` have some of :func:`other_form_sql`."""
+    ``table`` (columns ``fields``). ``others``: ``rows`` have some that match
+    :func:`other_form_sql`."""
     from pyspark.sql import functions as F
 
     other = other_form_sql(load, fields)
@@ -528,7 +527,7 @@ def cursorless_delete_sql(load: TableLoad, fields: Sequence[Field], alias: str =
 
 def key_sql(load: TableLoad, fields: Sequence[Field], alias: str = "") -> list[str]:
     """Returns a SQL expression per field of the primary key. Raises ``SchemaError``
-    (``schema.primary_key``) where there is no key or the table lacks a field of it."""
+    (``schema.primary_key``) if there is no key or the table lacks one of its fields."""
     keys = [path_sql(fields, path, alias) for path in load.primary_key]
     if not keys or None in keys:
         missing = [".".join(p) for p, sql in zip(load.primary_key, keys, strict=True) if not sql]
@@ -554,9 +553,9 @@ def _has_all(fields: Sequence[Field], paths: Sequence[FieldPath]) -> bool:
 
 
 def refuse_lost_keys(rows: "DataFrame", load: TableLoad, target: Sequence[Field]) -> None:
-    """Raises ``SchemaError`` (``schema.key_type``) where a key of ``rows`` of :func:`read_parts`
-    does not fit the type that the table's column has: NULL is no key (L9), and two keys that lose
-    digits may become one. They are scanned only where the types differ."""
+    """Raises ``SchemaError`` (``schema.key_type``) if a key in ``rows`` of :func:`read_parts` does
+    not fit the type of the table's column: NULL cannot be a key (L9), and two keys that lose digits
+    may become one. Scans the keys only if the types differ."""
     data = load_fields(load)[: len(load.schema.fields)]
     casts = casts_between(data, target, load.policy.evolution.type_change)
     paths = set(load.primary_key)
@@ -576,9 +575,8 @@ def refuse_lost_keys(rows: "DataFrame", load: TableLoad, target: Sequence[Field]
 
 
 def cast_notes(load: TableLoad, target: Sequence[Field]) -> tuple[str, ...]:
-    """Gives lines for the report where the ``target`` has columns of another type than the load
-    that are text, or in which values may become NULL, or lose parts; they are not scanned for
-    it."""
+    """Returns lines for the report about ``target`` columns whose type differs from the load's and
+    that are text, or in which values may become NULL or lose parts. Scans no rows."""
     data = load_fields(load)[: len(load.schema.fields)]
     casts = casts_between(data, target, load.policy.evolution.type_change)
     columns = [".".join(path) for cast in casts.values() for path, _ in cast.failures]
@@ -612,8 +610,8 @@ def cast_notes(load: TableLoad, target: Sequence[Field]) -> tuple[str, ...]:
 
 
 def path_sql(fields: Sequence[Field], path: FieldPath, alias: str = "") -> str | None:
-    """Returns a SQL expression for a path of column names; None where ``fields`` lack it. A path
-    that continues below a text column reads that column as JSON."""
+    """Returns a SQL expression for a path of column names; None if ``fields`` lack it. A path that
+    continues below a text column reads that column as JSON."""
     sql, inside = (f"{alias}." if alias else ""), tuple(fields)
     for depth, name in enumerate(path):
         field = next((f for f in inside if f.name == name), None)
@@ -667,7 +665,7 @@ def _no_changes() -> "Column":
 
 def _with_entries(changes: "Column", casts: dict[str, Cast], policy: TablePolicy) -> "Column":
     """Appends to the change list ``changes`` one entry for every value that a cast loses, and for
-    every one that loses digits, with the value's text where no secret can be in it."""
+    every one that loses digits, with the value's text if no secret can be in it."""
     from pyspark.sql import functions as F
 
     words = policy.change_words
@@ -700,7 +698,7 @@ def _with_entries(changes: "Column", casts: dict[str, Cast], policy: TablePolicy
 
 
 def _short(text: "Column") -> "Column":
-    """``text`` in at most ``MAX_REASON_TEXT`` bytes: the most of it that is sure to fit."""
+    """Cuts ``text`` to at most ``MAX_REASON_TEXT`` bytes: as much as is sure to fit."""
     from pyspark.sql import functions as F
 
     most = MAX_REASON_TEXT - len(REASON_CUT.encode())

@@ -1,8 +1,8 @@
-"""Finds, in Spark, the table's rows that have the key of a load's row in its other form: text and
-JSON (``tables.key_forms``, which the files' merge uses too).
+"""Finds, in Spark, the table's rows whose key is the other form (text or JSON) of a load's key
+(``tables.key_forms``, which the files' merge uses too).
 
 A Parquet table gets such rows under the load's key before they are compared (:func:`rekeyed`); a
-MERGE into a Delta table finds a row by the key that the table has (:func:`matched`)."""
+MERGE into a Delta table finds a row by the table's form of the key (:func:`matched`)."""
 
 import functools
 import operator
@@ -34,8 +34,8 @@ def _same(one: "DataFrame", other: "DataFrame", names: Sequence[tuple[str, str]]
 def _pairs(
     rows: "DataFrame", table: "DataFrame", load: TableLoad, keys: Sequence[str]
 ) -> "DataFrame":
-    """Returns the keys of the load's ``rows`` beside those that ``table`` has in the other form,
-    and that no row of the load has as they are. ``keys``: expressions of both."""
+    """Pairs keys of the load's ``rows`` with the keys of ``table`` in the other form that no row of
+    the load has unchanged. ``keys``: expressions of both."""
     from pyspark.sql import functions as F
 
     mixed, count = mixed_keys(load), len(keys)
@@ -58,8 +58,8 @@ def _pairs(
 def rekeyed(
     table: "DataFrame", rows: "DataFrame", load: TableLoad, keys: Sequence[str]
 ) -> "DataFrame":
-    """``table`` with the keys of the load's ``rows`` where it has them in the other form. ``keys``:
-    expressions of both."""
+    """Returns ``table`` with the keys of the load's ``rows`` in place of their other form.
+    ``keys``: expressions of both."""
     from pyspark.sql import functions as F
 
     mixed = mixed_keys(load)
@@ -76,15 +76,16 @@ def rekeyed(
 
 
 def match_sql(load: TableLoad, alias: str) -> list[str]:
-    """Returns the columns of :func:`matched` that have the key of the table's row."""
+    """Returns the columns of :func:`matched` with the key of the table's row."""
     return [f"{alias}.{MATCH}{index}" for index, _ in enumerate(load.primary_key)]
 
 
 def matched(
     newest: "DataFrame", table: "DataFrame", load: TableLoad, keys: Sequence[str]
 ) -> "DataFrame":
-    """``newest`` rows of a load with the key of the table's row that each replaces (:data:`MATCH`).
-    A row comes again, with :data:`EXTRA`, for each other row of its key that the table has."""
+    """Returns the ``newest`` rows of a load with the key of the table's row that each replaces
+    (:data:`MATCH`). Repeats a row, with :data:`EXTRA`, for each other row of its key in the
+    table."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 

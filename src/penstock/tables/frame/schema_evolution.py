@@ -1,9 +1,8 @@
-"""Computes a table's columns after a load whose columns differ; pure, the same for every format.
+"""Computes a table's columns after a load with different columns; pure, the same for every format.
 
-A column's type only widens, and only where every old value keeps its meaning; a new value that does
+A column's type only widens, and only if every old value keeps its meaning. A new value that does
 not fit its column becomes NULL with an entry in the row's change list (L9). Not here: casting
-(``casts``, ``load_frame``), rewriting the table's files (the formats).
-"""
+(``casts``, ``load_frame``), rewriting the table's files (the formats)."""
 
 import msgspec
 
@@ -58,7 +57,7 @@ def evolve(
 
 
 class _Merge:
-    """Merges two lists of fields under the policy; ``added`` and ``widened`` are set by the way."""
+    """Merges two lists of fields under the policy, and sets ``added`` and ``widened``."""
 
     def __init__(
         self,
@@ -110,8 +109,8 @@ class _Merge:
         return self.adds
 
     def _refuse_twin(self, old: tuple[Field, ...], name: str, prefix: str) -> None:
-        """Refuses a new column that differs from one of the table's by case alone: Spark takes the
-        two for one, and reads no table that has both."""
+        """Refuses a new column that differs from one of the table's by case alone: Spark treats the
+        two as one, and reads no table that has both."""
         twin = next((f.name for f in old if f.name.lower() == name.lower()), None)
         if twin is None or self.replaces:
             return
@@ -130,8 +129,7 @@ class _Merge:
         return old.type if path in self.metadata else self._merge(old.type, new.type, path)
 
     def _foreign(self, type_: DataType) -> SchemaError:
-        """Makes the error for a table that has a column of this name which Penstock did not
-        make."""
+        """Makes the error for a table with a column of this name that Penstock did not make."""
         return SchemaError(
             f"table {self.table}: it has a column {EXTRA} of its own, of type {described(type_)}: "
             "properties that the stream's schema does not declare have no column",

@@ -1,17 +1,17 @@
 """Reads the column that marks deletes, in Spark, and keeps the columns of rows that soft deletes
 mark.
 
-A value of the mark says that its row is gone, or that it is there, by ``model.delete_marks``
+The mark's value decides whether its row is gone or present, by ``model.delete_marks``
 (``codec.delete_marks`` does the same in Arrow).
 
-A delete often has its key, mark and cursor alone, beside properties of the source's change log: the
-source sends no more, or a filter let no more pass (``transforms.deletes``). Such a *bare* delete
-marks the row that is there; it does not empty it. What it has it stores, its cursor among it; all
-else stays. Any other delete brings its own columns. A delete without a cursor, bare or not, keeps
-that of the row, by which it is ordered. The row that is there is the newest of those that came
-before the delete, so that rows may be grouped into loads in any way. Neighbours: ``load_frame``
-keeps the newest rows in Spark; ``newest_rows`` leaves loads with such deletes to it.
-"""
+A delete often has only its key, mark and cursor, plus properties of the source's change log,
+because the source sends no more, or a filter passes no more (``transforms.deletes``). Such a *bare*
+delete marks the existing row but does not empty it: it stores the values that it has, including its
+cursor, and all other columns stay. Any other delete brings its own columns. A delete without a
+cursor, bare or not, keeps the cursor of the row, by which it is ordered. The existing row is the
+newest of those that came before the delete, so that the grouping of rows into loads does not
+matter. Neighbours: ``load_frame`` keeps the newest rows in Spark; ``newest_rows`` leaves loads with
+such deletes to it."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -25,13 +25,13 @@ from penstock.tables.load_columns import has_soft_deletes, kept_columns, own_col
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, WindowSpec
 
-_OLDER = "_penstock_older"  # what the row that is there has
+_OLDER = "_penstock_older"  # what the existing row has
 
 
 def keeping_sql(load: TableLoad, fields: Sequence[Field], cursorless: str) -> str | None:
-    """Returns a SQL condition: the row is a soft delete that keeps columns of the row that is
-    there; None: no row is one. ``cursorless``: a condition, the row is a delete without a cursor,
-    where rows are ordered by one."""
+    """Returns a SQL condition: the row is a soft delete that keeps columns of the existing row.
+    None: no row is one. ``cursorless``: a condition: the row is a delete without a cursor, where
+    rows are ordered by one."""
     names = [f.name for f in fields]
     if not has_soft_deletes(load, names):
         return None
@@ -57,9 +57,9 @@ def filled(
     won: str,
     cursorless: str,
 ) -> "DataFrame":
-    """Returns ``rows``, which have soft deletes, with what those of :func:`keeping_sql` keep.
-    ``newest_first``: the rows of a key, in order; ``won``: a column, the row was the newest of
-    those up to it."""
+    """Returns ``rows``, which have soft deletes, with the columns that those of :func:`keeping_sql`
+    keep. ``newest_first``: the rows of a key, in order; ``won``: a column: the row was the newest
+    of those up to it."""
     from pyspark.sql import functions as F
 
     own = own_columns(load, [f.name for f in fields])
@@ -95,8 +95,7 @@ def _unbounded() -> int:
 
 
 def marked_sql(field: Field, alias: str = "") -> str:
-    """Returns a SQL condition, never NULL: the mark in the column ``field`` says that the row is
-    gone."""
+    """Returns a SQL condition, never NULL: the row is gone by the mark in the column ``field``."""
     column = f"{alias}{'.' if alias else ''}{quoted(field.name)}"
     match field.type.kind:
         case Kind.boolean:
@@ -117,8 +116,8 @@ def marked_sql(field: Field, alias: str = "") -> str:
 
 
 def as_stored(mark: Field, cast: "Column", target: Field) -> "Column":
-    """Returns the mark of a load's row, cast to the table's column ``target``: one that does not
-    fit says the same there."""
+    """Returns the mark of a load's row, cast to the table's column ``target``; a mark that does not
+    fit is replaced by one that fits and has the same meaning."""
     from pyspark.sql import functions as F
 
     gone = F.expr(marked_sql(mark))

@@ -1,9 +1,9 @@
-"""Makes versions of the rows of a table that begins a history, and rows of one that ends its own.
+"""Converts the rows of a table that begins a history to versions, and back where its history ends.
 
-The rows of a table with one row for each key are the first versions, from their cursor, or from
-their time of extraction; back, the current versions are the rows. The formats write either in a
-commit of its own, before that of the load, so that a load that is repeated meets a table of its
-kind. Neighbours: ``refused_histories`` says which tables turn, ``history.columns`` names the
+The rows of a table with one row per key become the first versions, starting at their cursor, or at
+their time of extraction. In the other direction, the current versions become the rows. The formats
+write either in a separate commit before the load's, so that a repeated load meets a table of its
+kind. Neighbours: ``refused_histories`` decides which tables turn, ``history.columns`` names the
 columns."""
 
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def turned_fields(load: TableLoad, old: Sequence[Field]) -> tuple[Field, ...]:
-    """Returns the columns of a table of the columns ``old`` once it has turned."""
+    """Returns the columns of a table with the columns ``old`` after it has turned."""
     if not load.history:
         return tuple(f for f in old if f.name not in COLUMNS)
     cursor = () if load.arrival else load.cursor
@@ -34,8 +34,8 @@ def turned_fields(load: TableLoad, old: Sequence[Field]) -> tuple[Field, ...]:
 
 
 def turned(rows: "DataFrame", load: TableLoad, old: Sequence[Field]) -> "DataFrame":
-    """Returns the rows of a table of the columns ``old`` as versions; its current versions as rows,
-    where the load ends its history. Raises ``DestinationError`` (``destination.history``)."""
+    """Returns the rows of a table with the columns ``old`` as versions or, if the load ends its
+    history, its current versions as rows. Raises ``DestinationError`` (``destination.history``)."""
     if not load.history:
         return rows.filter(quoted(CURRENT)).drop(*COLUMNS)
     _refuse(rows, load, old)

@@ -1,10 +1,10 @@
 """Names the columns of a table with history.
 
 A table with history has one row per version of a key: :data:`START` and :data:`END` are the range
-in which it was true, :data:`CURRENT` whether it is. Both ends have the type of the stream's cursor,
-or that of the time of extraction where the rows come in an order of their own; the column's source
-name says which, so that a table is recognised as ours. Imports no Spark. Not here: which versions
-there are (``history.rule``), tables that are refused (``tables.refused_histories``)."""
+in which it was true, :data:`CURRENT` whether it still is. Both ends have the type of the stream's
+cursor, or of the time of extraction if the rows come in their own order. The column's source name
+records which, so that a table is recognised as ours. Imports no Spark. Not here: which versions
+exist (``history.rule``), tables that are refused (``tables.refused_histories``)."""
 
 from collections.abc import Iterable
 
@@ -18,8 +18,8 @@ OURS = "penstock.history"  # the source name of the columns; after a colon, what
 
 
 def history_fields(schema: RowSchema, cursor: FieldPath) -> tuple[Field, ...]:
-    """Returns the history columns of a table of rows with ``schema``. ``cursor``: a column of it,
-    or empty where versions begin at their time of extraction."""
+    """Returns the history columns of a table whose rows have ``schema``. ``cursor``: one of its
+    columns, or empty if versions begin at their time of extraction."""
     kind, by = TIMESTAMP, OURS
     if cursor:
         kind = next(stored(f.type) for f in schema.fields if f.name == cursor[0])

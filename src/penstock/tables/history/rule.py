@@ -1,22 +1,23 @@
 """States the rule by which rows of a key become its versions, as SQL for DuckDB.
 
-Rows are *events* of a table ``events``: those of the load, and of the table's versions of the same
-keys, each of which is an event where it starts, and one where it ends. They are sorted, those that
-another replaces are left out, and each version is cut where the next event begins. No state is
-kept but the table's versions, so that grouping rows into loads changes nothing.
+Rows are *events* in a table ``events``: the load's rows, and the table's versions of the same keys,
+each of which is one event at its start and one at its end. Events are sorted, those that another
+replaces are left out, and each version is cut where the next event begins. The table's versions are
+the only state, so the grouping of rows into loads changes nothing.
 
-:func:`by_cursor`: rows have a place by their cursor (``tables.newest``); one at the same place
-replaces; one without a comparable cursor takes the highest place that came before it, or one below
-all. A delete ends the version before it; one that finds none is kept as an empty version
+:func:`by_cursor`: the cursor gives rows a place (``tables.newest``). A row at the same place
+replaces the other; one without a comparable cursor takes the highest place that came before it, or
+one below all. A delete ends the version before it; one that finds none is kept as an empty version
 (``starts = ends``), so that a late row below it ends there. :func:`by_arrival`: each row is the
 version after all before it; rows equal to the one before, and deletes that find no current version,
 change nothing.
 
-Columns of ``events`` beside the keys: ``old``: of the table; ``owner``, ``number``: the file or
-part, and its row; ``came``: the order of arrival, in which the table's ends have -1 and its starts
-0; ``cursor``; ``gone``: a delete or an end. All others are handed on.
+Columns of ``events`` in addition to the keys: ``old``: it is the table's; ``owner``, ``number``:
+the file or part, and its row; ``came``: the order of arrival, in which the table's ends have -1 and
+its starts 0; ``cursor``; ``gone``: a delete or an end. All others are passed through.
 
-Not here: where events come from, which rows of files that changes (``files.version_rows``)."""
+Not here: where events come from, which rows of files change as a result
+(``files.version_rows``)."""
 
 from collections.abc import Sequence
 
@@ -24,9 +25,9 @@ from penstock.tables.newest import DUCKDB, OTHER, Order
 
 
 def by_cursor(keys: Sequence[str], order: Order) -> str:
-    """Returns a query of the versions of ``events``: its columns, ``starts``, ``ends``, ``live``
-    (it is current) and ``kept``: the event has a row in the table then, an empty one if it is
-    ``gone``. ``order``: of the column ``cursor``."""
+    """Returns a query for the versions of ``events``: its columns, ``starts``, ``ends``, ``live``
+    (it is current) and ``kept``: the event has a row in the table afterwards, an empty one if it is
+    ``gone``. ``order``: that of the column ``cursor``."""
     key = ", ".join(keys)
     place = DUCKDB.pair(order.major, f"coalesce({order.minor}, '')")
     until = f"PARTITION BY {key} ORDER BY came ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW"
@@ -62,8 +63,8 @@ def by_cursor(keys: Sequence[str], order: Order) -> str:
 
 def by_arrival(keys: Sequence[str]) -> str:
     """Like :func:`by_cursor`, where ``cursor`` is the time of extraction, a number, and ``events``
-    have ``content``, what rows are compared by. Of the table's versions of a key it needs the last
-    one alone. Rows and deletes that change nothing are left out."""
+    have ``content``, by which rows are compared. Of the table's versions of a key it needs only the
+    last one. Leaves out rows and deletes that change nothing."""
     key = ", ".join(keys)
     line = f"OVER (PARTITION BY {key} ORDER BY came)"
     rows = (

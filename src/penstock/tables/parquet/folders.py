@@ -2,11 +2,10 @@
 
 A table is one folder of Parquet files and a marker, ``_penstock.json`` (its name hides it from
 readers), which holds the table's columns and the highest number applied per load key (L3). The name
-of a file that a load appended has the hash of the load's key and its number; until the marker has
+of a file that a load appended has the hash of the load's key and its number. Until the marker has
 that number the load is unfinished: a rewrite of the table leaves its files out, and the next load
-of any key removes them. The folder ``.penstock`` beside the tables holds locks and staging. Not
-here: rows, Spark (``parquet``).
-"""
+of any key removes them. The folder ``.penstock`` next to the tables holds locks and staging. Not
+here: rows, Spark (``parquet``)."""
 
 import ctypes
 import errno
@@ -49,8 +48,8 @@ _UNSUPPORTED = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP)
 
 class Marker(msgspec.Struct, frozen=True):
     """The marker file, version 1. ``applied``: load key -> highest number; ``tokens``: load key ->
-    token of the load with that number, where it has one. ``keyed``: the primary key of which the
-    table has one row each, since its last load has seen to it; empty: not known."""
+    token of the load with that number, if it has one. ``keyed``: the primary key of which the table
+    has one row each, as its last load ensured; empty: unknown."""
 
     columns: tuple[Field, ...]
     applied: dict[str, int] = {}
@@ -64,7 +63,7 @@ class Marker(msgspec.Struct, frozen=True):
         return None if number is None else LastLoad(number, self.tokens.get(key))
 
     def with_load(self, load: Load) -> "Marker":
-        """This marker once ``load`` is applied."""
+        """Returns this marker after ``load`` is applied."""
         dedups = load.disposition.mode is DestinationSyncMode.append_dedup
         keyed = load.disposition.primary_key if dedups else ()
         tokens = {k: token for k, token in self.tokens.items() if k != load.key}
@@ -75,13 +74,13 @@ class Marker(msgspec.Struct, frozen=True):
 
 
 class DamagedMarker(DestinationError):
-    """Raised for a marker that is no whole JSON text: what a power cut leaves of a file."""
+    """Raised for a marker that is not a complete JSON text, as a power cut may leave it."""
 
     default_code = "destination.marker_damaged"
 
 
 def read_marker(folder: Path) -> Marker | None:
-    """Reads the marker of ``folder``; None where there is no table. Raises ``DamagedMarker``, and
+    """Reads the marker of ``folder``; None if there is no table. Raises ``DamagedMarker``, and
     ``DestinationError`` (``destination.not_ours``) for a folder with other content."""
     try:
         content = (folder / MARKER).read_bytes()
@@ -93,7 +92,7 @@ def read_marker(folder: Path) -> Marker | None:
         return None
     except NotADirectoryError as failure:
         raise _not_ours(folder, f"is not a table of ours ({failure})") from failure
-    except msgspec.ValidationError as failure:  # whole JSON, of another program
+    except msgspec.ValidationError as failure:  # complete JSON, of another program
         raise _not_ours(folder, f"is not a table of ours ({failure})") from failure
     except msgspec.DecodeError as failure:
         raise DamagedMarker(
@@ -119,14 +118,14 @@ def write_marker(folder: Path, marker: Marker) -> None:
 
 
 def draft_marker(path: Path, marker: Marker) -> None:
-    """Writes a new file that the caller syncs and makes a marker."""
+    """Writes a new file that the caller syncs and turns into the marker."""
     with private(path, "xb", permissions=SHARED) as file:
         file.write(msgspec.json.encode(marker))
 
 
 def finished_files(folder: Path, marker: Marker) -> list[str]:
-    """Returns the paths of the files whose rows belong to the table, sorted by name; files of
-    unfinished loads, and those with names that are none of ours, are left out."""
+    """Returns the paths of the files whose rows belong to the table, sorted by name, without files
+    of unfinished loads and files that Penstock did not name."""
     applied = {key_hash(key): number for key, number in marker.applied.items()}
 
     def finished(name: str) -> bool:
@@ -139,7 +138,7 @@ def finished_files(folder: Path, marker: Marker) -> list[str]:
 
 
 def parquet_files(folder: Path) -> list[str]:
-    """Returns the names of the Parquet files in ``folder``, hidden ones left out; none where it is
+    """Returns the names of the Parquet files in ``folder``, without hidden ones; none if it is
     absent."""
     with suppress(FileNotFoundError):
         return sorted(n for n in os.listdir(folder) if n.endswith(_SUFFIX) and n[0] not in "._")
@@ -149,9 +148,9 @@ def parquet_files(folder: Path) -> list[str]:
 def take_files(
     staged: Sequence[Path], folder: Path, load: Load, marker: Marker | None = None
 ) -> None:
-    """Moves a load's files into a table's folder, in place of those of every unfinished load: of an
+    """Moves a load's files into a table's folder, and removes those of every unfinished load: of an
     earlier try of this one, and of loads that are given up (``state reset``) or will be repeated.
-    ``marker``: the table's, which has not this load yet; None: the table is new."""
+    ``marker``: the table's, which does not have this load yet; None: the table is new."""
     stem = f"{key_hash(load.key)}-{load.number:012d}-"
     unfinished = set() if marker is None else _unfinished_files(folder, marker)
     for index, file in enumerate(staged):
@@ -163,15 +162,15 @@ def take_files(
 
 
 def _unfinished_files(folder: Path, marker: Marker) -> set[str]:
-    """Returns the names of the files that loads appended whose number ``marker`` has not. Once it
-    has a higher one, such a file counts as finished."""
+    """Returns the names of the files appended by loads whose number ``marker`` lacks. Once it has a
+    higher number, such a file counts as finished."""
     finished = {Path(path).name for path in finished_files(folder, marker)}
     return {n for n in parquet_files(folder) if _APPENDED.fullmatch(n)} - finished
 
 
 class FileOwner(msgspec.Struct, frozen=True):
-    """What the name of a table's file says of it. ``key``: the hash of its load's key, or what
-    :func:`rewrite_token` gave; ``number``: of its load, 0 for a ``rewrite``."""
+    """Identifies, from its name, which load wrote a table's file. ``key``: the hash of its load's
+    key, or the result of :func:`rewrite_token`; ``number``: of its load, 0 for a ``rewrite``."""
 
     key: str
     number: int
@@ -179,7 +178,7 @@ class FileOwner(msgspec.Struct, frozen=True):
 
 
 def file_owner(name: str) -> FileOwner | None:
-    """Reads the name of a file in a table's folder; None: it is none of a load's."""
+    """Parses the name of a file in a table's folder; None: no load wrote it."""
     if not _OURS.fullmatch(name):
         return None
     first, second, *_ = name.split("-")
@@ -189,14 +188,14 @@ def file_owner(name: str) -> FileOwner | None:
 
 
 def rewrite_token(key: str, number: int) -> str:
-    """Returns the part of the names of rewritten files that says which load wrote them, where the
+    """Returns the part of a rewritten file's name that identifies the load that wrote it, if the
     table knows no other key."""
     return hashlib.sha256(f"{key}\0{number}".encode()).hexdigest()[:8]
 
 
 def _refuse_others(folder: Path, table: Path) -> None:
-    """Proves that ``folder``, a table's that is or was at path ``table``, has nothing of another
-    program, or another table, that would go with it; hidden files do not count. Raises
+    """Proves that ``folder``, which is or was a table's at path ``table``, has nothing from another
+    program or another table that would be deleted with it; hidden files do not count. Raises
     ``DestinationError`` (``destination.not_ours``)."""
     with suppress(FileNotFoundError), os.scandir(folder) as found:
         for entry in found:
@@ -208,7 +207,7 @@ def _refuse_others(folder: Path, table: Path) -> None:
 def name_rewritten(folder: Path, marker: Marker, load: Load) -> None:
     """Renames the files that a load wrote into ``folder`` as files of a rewritten table, and
     deletes all others (checksums, ``_SUCCESS``). ``marker``: the folder's."""
-    # rows of another pipeline may be in them: no load of this one accounts for the files then
+    # rows of another pipeline may be in them: then no load of this one accounts for the files
     alone = set(marker.applied) <= {load.key}
     token = rewrite_token(load.key, load.number) if alone else secrets.token_hex(4)
     for index, name in enumerate(parquet_files(folder)):
@@ -233,13 +232,13 @@ class Root:
         return self.path / (table.namespace or "") / table.name
 
     def prepare(self) -> None:
-        """Creates the folders that are missing and proves that files can be written there. Raises
+        """Creates missing folders and proves that files can be written there. Raises
         ``DestinationError``."""
         make_writable(self.own)
 
     def lock_name(self, table: TableName) -> str:
-        """Returns the name of the table's lock file. Who takes several locks takes them in this
-        order."""
+        """Returns the name of the table's lock file. Several locks are taken in the order of these
+        names."""
         name = msgspec.json.encode([table.namespace, table.name])
         return f"{hashlib.sha256(name).hexdigest()[:16]}.lock"
 
@@ -265,7 +264,7 @@ class Root:
                     gone, handle = handle, _open_lock(path)
                     os.close(gone)
             with suppress(PermissionError):  # another user's file
-                os.utime(handle)  # what deletes old files lets it be
+                os.utime(handle)  # cleaners of old files spare it
             yield
         finally:
             os.close(handle)
@@ -288,7 +287,7 @@ class Root:
             yield folder
         finally:
             shutil.rmtree(folder, ignore_errors=True)
-            with suppress(OSError):  # the next one sweeps it; what failed inside is to be seen
+            with suppress(OSError):  # the next caller removes it; an error inside must not be hidden
                 alive.unlink()
             os.close(handle)
 
@@ -308,8 +307,8 @@ class Root:
 
 
 def _open_lock(path: Path) -> int:
-    """Opens the file of a lock, which every user of the folder may take. Who may not write it (an
-    earlier version made it for its owner alone) can lock it all the same."""
+    """Opens the file of a lock, which every user of the folder may take. A user who may not write
+    it (an earlier version made it for its owner alone) can still lock it."""
     try:
         return os.open(path, os.O_RDWR | os.O_CREAT, SHARED)
     except PermissionError:
@@ -325,7 +324,7 @@ def _try_lock(handle: int) -> bool:
 
 
 def _is_at(handle: int, path: Path) -> bool:
-    """Returns whether the open file is still the one at ``path``: what deletes old files may have
+    """Returns whether the open file is still the one at ``path``: a cleaner of old files may have
     removed it, and then others lock a new one."""
     with suppress(FileNotFoundError):
         return os.path.samestat(os.fstat(handle), os.stat(path))
@@ -333,10 +332,11 @@ def _is_at(handle: int, path: Path) -> bool:
 
 
 def put_folder(new: Path, target: Path) -> None:
-    """Makes ``new`` the folder at path ``target`` in one step; the old folder is at ``new`` then,
-    and may be deleted: the exchange is durable.
+    """Makes ``new`` the folder at path ``target`` in one step. Afterwards the old folder is at
+    ``new`` and may be deleted: the exchange is durable.
 
-    Raises ``DestinationError`` (``destination.no_exchange``) where the file system cannot."""
+    Raises ``DestinationError`` (``destination.no_exchange``) if the file system does not support
+    it."""
     target.parent.mkdir(parents=True, exist_ok=True)
     inherit(new, target.parent)
     if not target.exists():
@@ -358,13 +358,13 @@ def put_folder(new: Path, target: Path) -> None:
 
 
 def replace_folder(new: Path, target: Path) -> None:
-    """Puts the folder ``new`` in the place of a table's and deletes the old one, unless it has
-    something that is not the table's, before or after the exchange: then the old one stays. Raises
+    """Replaces a table's folder by ``new`` and deletes the old one, unless the old one has content
+    that is not the table's, before or after the exchange: then it stays. Raises
     ``DestinationError`` (``destination.not_ours``)."""
     _refuse_others(target, target)
     put_folder(new, target)
     try:
-        _refuse_others(new, target)  # whatever came meanwhile; nothing can come any more
+        _refuse_others(new, target)  # content that came meanwhile; nothing can come any more
     except DestinationError:
         put_folder(new, target)
         raise
@@ -373,7 +373,7 @@ def replace_folder(new: Path, target: Path) -> None:
 
 def can_exchange(folder: Path) -> bool:
     """Returns whether the file system of ``folder`` (or of its nearest existing parent) can
-    exchange two folders in one step: tried with two temporary folders, which are removed."""
+    exchange two folders in one step. Tries it with two temporary folders, which are removed."""
     nearest = next(p for p in (folder, *folder.parents) if p.exists())
     with tempfile.TemporaryDirectory(prefix=".penstock-try-", dir=nearest) as folder_name:
         one, other = Path(folder_name, "one"), Path(folder_name, "other")

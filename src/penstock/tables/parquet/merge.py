@@ -1,12 +1,11 @@
 """Fills the new folder of a Parquet table with the files that a task of ours wrote, without Spark.
 
 A load that keeps one row per key is compared with the table's files: files that lose no row get a
-second name in the new folder, and what is left of the others and the load's rows go into new files.
-A load that replaces all rows brings its parts in their table's shape, or no row at all. Only for
-tables with the load's columns, whose marker says that they have one row per key; all else is
-Spark's. Not here: the exchange of the folders, conflicts, markers (``parquet``), the reading and
-writing of rows (``merge_task``).
-"""
+second name in the new folder; the remaining rows of the others and the load's rows go into new
+files. A load that replaces all rows brings its parts in their table's layout, or no row at all.
+Only for tables with the load's columns whose marker states one row per key; Spark handles the
+others. Not here: the exchange of the folders, conflicts, markers (``parquet``), reading and writing
+rows (``merge_task``)."""
 
 import os
 from collections.abc import Sequence
@@ -35,8 +34,8 @@ def rewrite_job(
     stem: str,
 ) -> MergeJob:
     """Makes the job that writes the files of the table in ``folder`` after ``load`` into the hidden
-    folder ``staging``, under ``stem`` and more. ``columns``: the table's, which are the load's, in
-    the table's order; ``marker``: the table's, None where it has no rows to keep. Raises
+    folder ``staging``, with names that begin with ``stem``. ``columns``: the table's, which are the
+    load's, in the table's order; ``marker``: the table's, None if it has no rows to keep. Raises
     ``NeedsSpark``."""
     dedups = load.mode is DestinationSyncMode.append_dedup
     old: tuple[TableFile, ...] = ()
@@ -49,8 +48,9 @@ def rewrite_job(
 
 
 def append_job(load: TableLoad, columns: Sequence[str], staging: Path, stem: str) -> MergeJob:
-    """Makes the job that writes the parts of an append, in their table's shape, into few files in
-    the hidden folder ``staging``. Arguments and errors as those of :func:`rewrite_job`."""
+    """Makes the job that writes the parts of an append, in their table's layout, into few files in
+    the hidden folder ``staging``. Takes the arguments and raises the errors of
+    :func:`rewrite_job`."""
     if not direct_parts.in_shape(load):
         raise NeedsSpark("its parts are not in the table's shape")
     return _job(load, columns, staging, stem, gathers=True)
@@ -71,7 +71,7 @@ def _job(
 
 
 def _key_of(load: TableLoad) -> dict[str, str]:
-    """Returns what the footers of a history's files say of its key."""
+    """Returns the key in the footers of a history's files."""
     return {KEY: msgspec.json.encode(load.primary_key).decode()} if load.history else {}
 
 
@@ -87,8 +87,8 @@ def _old_files(load: TableLoad, marker: Marker | None, folder: Path) -> tuple[Ta
 
 
 def fill(job: MergeJob, result: MergeResult, staged: Path) -> None:
-    """Puts the files of the table after the load into the empty folder ``staged``, durably but for
-    second names. Raises ``NeedsSpark``, and ``staged`` is empty then."""
+    """Puts the files of the table after the load into the empty folder ``staged``; all but second
+    names are durable. Raises ``NeedsSpark``, and leaves ``staged`` empty then."""
     staging, folder = Path(job.folder), Path(job.old_folder)
     for index, file in enumerate(result.files):
         os.rename(staging / file.name, staged / f"{_NEW}{index:05d}.parquet")

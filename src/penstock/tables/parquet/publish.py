@@ -1,12 +1,11 @@
 """Publishes the staged files of loads that only append, so that a power cut never leaves a marker
-that names a load of which a file is missing.
+that names a load with a missing file.
 
 The order, for each table: its files are durable; they get their names in the table's folder; these
 names and the draft of the marker are durable; the draft becomes the marker. The tables of one call
-take each step together, so that thousands of them need few syncs. The last sync, before the ledger
-marks the loads, is the caller's (``parquet``). Not here: where the files come from (``parquet``,
-``direct_parts``, ``small_loads``), loads that replace a folder.
-"""
+take each step together, so that thousands of them need few syncs. The caller (``parquet``) does the
+last sync, before the ledger marks the loads. Not here: where the files come from (``parquet``,
+``direct_parts``, ``small_loads``), loads that replace a folder."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -33,8 +32,8 @@ TABLES = 64  # that are locked at a time
 
 
 class StagedAppend(msgspec.Struct, frozen=True):
-    """A load whose rows are in durable ``files`` of the root's file system. ``marker``: the
-    table's, as the load was planned; None: the table is new. ``target``: its columns."""
+    """A load whose rows are in durable ``files`` on the root's file system. ``marker``: the table's
+    when the load was planned; None: the table is new. ``target``: its columns."""
 
     index: int
     load: TableLoad
@@ -47,8 +46,8 @@ class StagedAppend(msgspec.Struct, frozen=True):
 def publish(
     root: Root, staging: Path, appends: Sequence[StagedAppend]
 ) -> Iterator[tuple[StagedAppend, Exception | None]]:
-    """Makes the files part of their tables, which are all different ones; yields each append with
-    what it failed of. ``staging``: a folder of the root for drafts."""
+    """Makes the files part of their tables, all of which differ; yields each append with its error.
+    ``staging``: a folder of the root for drafts."""
     ordered = sorted(appends, key=lambda append: root.lock_name(append.load.table))
     for first in range(0, len(ordered), TABLES):
         yield from _publish(root, staging, ordered[first : first + TABLES])
@@ -57,8 +56,7 @@ def publish(
 def _publish(
     root: Root, staging: Path, appends: Sequence[StagedAppend]
 ) -> Iterator[tuple[StagedAppend, Exception | None]]:
-    """Publishes appends that are in the order of their locks, which every process takes in that
-    order."""
+    """Publishes appends sorted in lock order, which every process follows."""
     placed: list[tuple[StagedAppend, Path]] = []
     done: list[StagedAppend] = []
     with ExitStack() as locks:
@@ -85,7 +83,7 @@ def _publish(
 
 
 def _placed(append: StagedAppend, staging: Path) -> Path | None:
-    """Puts the files into the table's folder, or into a new one; returns the draft of its marker,
+    """Puts the files into the table's folder, or into a new one. Returns the draft of its marker,
     or the new folder; None: the table has the load."""
     load, folder = append.load.load, append.folder
     marker = read_marker(folder)

@@ -1,13 +1,12 @@
-"""Rebuilds the marker of a Parquet table that a power cut left empty or half written, from what the
-ledger says of the next load, the names of the table's files and their footers.
+"""Rebuilds the marker of a Parquet table that a power cut left empty or half written, from the
+ledger's record of the next load, the names of the table's files and their footers.
 
-Names alone do not say which numbers were applied; the ledger does (``Load.follows``). What cannot
-be proved is refused with the ways out: files of another pipeline, or a rewritten folder of which
-the ledger does not know that it holds the last committed load. The ledger keeps no token of a load
-that is settled: the marker has none then, so that another home's load of that number is refused,
-not skipped. Neighbours: ``parquet.folders`` reads and writes markers, ``parquet`` calls this under
-the table's lock.
-"""
+File names alone do not show which numbers were applied; the ledger does (``Load.follows``). What
+cannot be proved is refused with the ways out: files of another pipeline, or a rewritten folder that
+the ledger does not know to hold the last committed load. The ledger keeps no token of a settled
+load, so the marker has none, and another home's load of that number is refused, not skipped.
+Neighbours: ``parquet.folders`` reads and writes markers, ``parquet`` calls this under the table's
+lock."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -36,13 +35,13 @@ NOTE = "the marker of table {} was damaged, as by a power cut: it was rebuilt fr
 
 
 def rebuild_marker(folder: Path, load: TableLoad) -> Marker:
-    """Writes a marker into ``folder``, whose own is damaged, so that the table is as it was before
+    """Writes a marker into ``folder``, whose own is damaged, so that the table is as before
     ``load``, and returns it. Raises ``DestinationError`` (``destination.marker_damaged``)."""
     names = parquet_files(folder)
     kept = _counted(folder, names, load)
     follows = load.load.follows
     columns = _columns(folder, kept or names, load) if kept or load.replaces else ()
-    if not columns:  # no row of the table counts: it is as new
+    if not columns:  # no row of the table counts: it is like a new one
         columns = load_frame.target_columns(load, None, lambda: None).fields
     keyed = _key_of_history(folder, kept) if load.history else ()
     marker = Marker(columns, {load.load.key: follows} if follows else {}, keyed=keyed)
@@ -51,8 +50,8 @@ def rebuild_marker(folder: Path, load: TableLoad) -> Marker:
 
 
 def _counted(folder: Path, names: Sequence[str], load: TableLoad) -> list[str]:
-    """Returns the names of the files whose rows belong to the table. Raises ``DestinationError``
-    where the ledger does not prove it."""
+    """Returns the names of the files whose rows belong to the table. Raises ``DestinationError`` if
+    the ledger does not prove it."""
     own, key = load.load, key_hash(load.load.key)
     owners = {name: file_owner(name) for name in names}
     others = [n for n, owner in owners.items() if owner and not owner.rewrite and owner.key != key]
@@ -79,8 +78,8 @@ def _counted(folder: Path, names: Sequence[str], load: TableLoad) -> list[str]:
 
 
 def _key_of_history(folder: Path, names: Sequence[str]) -> tuple[FieldPath, ...]:
-    """Returns the key of the versions in these files, as their footers say; empty: it is not known.
-    What Spark wrote, or a version of Penstock before this one, does not say."""
+    """Returns the key of the versions in these files, from their footers; empty: unknown, since
+    Spark or an earlier version of Penstock wrote no key."""
     import pyarrow.parquet as pq
 
     said = {(pq.read_metadata(folder / name).metadata or {}).get(KEY.encode()) for name in names}
@@ -89,8 +88,8 @@ def _key_of_history(folder: Path, names: Sequence[str]) -> tuple[FieldPath, ...]
 
 
 def _columns(folder: Path, names: Sequence[str], load: TableLoad) -> tuple[Field, ...]:
-    """Returns the columns that all these files have. Under a load that replaces all rows: of any
-    file that can be read; empty: of none."""
+    """Returns the columns that all these files have. If the load replaces all rows: those of any
+    readable file; empty if there is none."""
     found: list[tuple[Field, ...]] = []
     for name in names:
         try:
@@ -105,7 +104,7 @@ def _columns(folder: Path, names: Sequence[str], load: TableLoad) -> tuple[Field
 
 
 def _columns_of(file: Path, load: TableLoad) -> tuple[Field, ...]:
-    """Returns the columns of a file, as Spark's own entry in its footer says; without one, of the
+    """Returns the columns of a file from Spark's own entry in its footer; without one, from the
     Arrow types, under the original names that the load knows."""
     import pyarrow.parquet as pq
 
@@ -129,7 +128,7 @@ def _columns_of(file: Path, load: TableLoad) -> tuple[Field, ...]:
 
 
 def _plain(kind: DataType) -> DataType:
-    """Returns a type as a Parquet file without further words has it."""
+    """Returns the type that a plain Parquet file stores for this type."""
     from penstock.codec import arrow, columns
 
     return columns.data_type(arrow.arrow_type(kind))

@@ -1,15 +1,14 @@
 """Writes loads into tables that are folders of Parquet files; needs no jar.
 
-``ROOT/namespace/name`` (or ``ROOT/name``) can be read by plain ``spark.read.parquet``, DuckDB and
-pandas: all files of a table have the same columns. A plain append stages its files and renames them
-into the folder (a reader may see a load file by file); a load that replaces rows, keeps the newest
-per key or changes columns writes a complete new folder and exchanges the two in one step. Parts
-that have the table's shape already are linked instead of read and written (``direct_parts``), and
-plain merges are done by processes of ours in Spark's tasks (``load_tasks``, ``parquet.merge``); all
-else Spark writes. Appends to many tables with equal columns share one Spark job (``small_loads``).
-Neighbours: ``parquet.folders`` reads and changes the folders, ``load_frame`` builds the rows,
-``schema_evolution`` the columns.
-"""
+Plain ``spark.read.parquet``, DuckDB and pandas can read ``ROOT/namespace/name`` (or ``ROOT/name``):
+all files of a table have the same columns. A plain append stages its files and renames them into
+the folder (a reader may see a load file by file). A load that replaces rows, keeps the newest per
+key or changes columns writes a complete new folder and exchanges the two in one step. Parts that
+match the table's layout are linked instead of read and written (``direct_parts``), and processes of
+ours in Spark's tasks do plain merges (``load_tasks``, ``parquet.merge``); Spark writes all else.
+Appends to many tables with equal columns share one Spark job (``small_loads``). Neighbours:
+``parquet.folders`` reads and changes the folders, ``load_frame`` builds the rows,
+``schema_evolution`` the columns."""
 
 import itertools
 import shutil
@@ -83,8 +82,8 @@ from penstock.tables.writable_folders import prove_writable
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Observation, SparkSession
 
-BATCH_LOADS = 2000  # at most so many loads of equal columns in one Spark job
-BATCH_BYTES = 64 << 20  # of source records in one such job; a larger load has a job of its own
+BATCH_LOADS = 2000  # most loads of equal columns in one Spark job
+BATCH_BYTES = 64 << 20  # most source records in one such job; a larger load has its own job
 PARALLEL_JOBS = 4
 FEW_LOADS = 8  # of small parts, that are written one after the other; more share Spark's jobs
 _WRITTEN, _TAKEN, _MIXED = "written", "taken", "mixed"  # what is counted of a load's rows
@@ -108,9 +107,9 @@ Outcome = LoadResult | PenstockError
 
 
 class _LoadPlan(msgspec.Struct, frozen=True):
-    """How one load changes its table. ``marker``: the table's, as it was read before the job;
+    """Describes how one load changes its table. ``marker``: the table's, as read before the job;
     ``target``: the columns after the load; ``rewrites``: a new folder replaces the old one;
-    ``direct``: the load's parts become files of the table as they are; ``plain``: the table has the
+    ``direct``: the load's parts become files of the table unchanged; ``plain``: the table has the
     load's columns before and after, so that Arrow may write its files; ``notes``: for the
     report."""
 
@@ -203,8 +202,9 @@ class ParquetTables:
         staging: Path,
         outcomes: dict[int, Outcome],
     ) -> None:
-        """Commits the loads of a wave; those that met another writer are computed again from what
-        it left, under the same number, at most ``conflicts.CONFLICT_TRIES`` times."""
+        """Commits the loads of a wave. Loads that conflicted with another writer are computed again
+        from the table that it left, under the same number, at most ``conflicts.CONFLICT_TRIES``
+        times."""
         for attempt in itertools.count(1):
             folder = staging / f"try-{attempt}"
             folder.mkdir(exist_ok=True)
@@ -241,8 +241,8 @@ def _local(path: str) -> Path:
 
 
 def _waves(loads: Sequence[TableLoad]) -> list[list[tuple[int, TableLoad]]]:
-    """Groups indexed loads into waves that are committed one after another: the loads of a wave are
-    all of different tables, and loads of one table keep their order."""
+    """Groups indexed loads into waves that are committed one after another: the loads of a wave all
+    have different tables, and loads of one table keep their order."""
     waves: list[list[tuple[int, TableLoad]]] = []
     newest_wave: dict[TableName, int] = {}
     for index, load in enumerate(loads):
@@ -290,7 +290,7 @@ class _Wave:
                 done.result()
         try:
             sync_file_system(self.root.path)
-        except OSError as failure:  # nothing of it is committed: the next run asks the table
+        except OSError as failure:  # not committed: the next run checks the table
             for index, load in wave:
                 if isinstance(self.outcomes[index], LoadResult):
                     self.outcomes[index] = table_failure(failure, load.table.name)
@@ -383,8 +383,8 @@ class _Wave:
         )
 
     def _turned(self, index: int, load: TableLoad, folder: Path, marker: Marker) -> Marker:
-        """Has the table begin or end its history, in a folder of its own; returns its marker
-        then."""
+        """Begins or ends the table's history if the load requires it, in a new folder; returns its
+        new marker."""
         staged, fields = self.staging / f"turned-{index}", turned_fields(load, marker.columns)
         rows = self._table_rows(folder, marker)
         if rows is None:
@@ -407,7 +407,7 @@ class _Wave:
         return after
 
     def _marker(self, folder: Path, load: TableLoad) -> tuple[Marker | None, tuple[str, ...]]:
-        """Returns the table's marker, and notes for the report: a damaged one is rebuilt."""
+        """Returns the table's marker, and notes for the report. Rebuilds a damaged one."""
         try:
             return read_marker(folder), ()
         except DamagedMarker:
@@ -573,8 +573,8 @@ class _Wave:
         return others
 
     def _linked(self, plan: _LoadPlan) -> list[Path] | None:
-        """Stages a load's parts as they are, where the plan says so and the file system can; None:
-        they have to be written. The parts were made durable when they were sealed."""
+        """Stages a load's parts unchanged if the plan allows it and the file system can; None: they
+        have to be written. The parts were made durable when they were sealed."""
         if not plan.direct:
             return None
         files = linked_parts.linked(plan.load, self.staging, f"parts-{plan.index}-")
@@ -583,7 +583,7 @@ class _Wave:
         return files
 
     def _gathered(self, plan: _LoadPlan) -> list[Path] | None:
-        """Stages the files that a task of ours wrote of a load's small parts; None: Spark has to
+        """Stages the files that a task of ours wrote from a load's small parts; None: Spark has to
         write them."""
         merged = self._merged(plan)
         if merged is None:
@@ -592,8 +592,8 @@ class _Wave:
         return [self.staging / f.name for f in merged[1].files]
 
     def _failed(self, plan: _LoadPlan, failure: Exception) -> None:
-        """Keeps what a load failed of: a conflict too where another writer has replaced the folder
-        of a rewrite meanwhile, since its old files are gone then."""
+        """Keeps a load's error. It counts as a conflict too if another writer has replaced the
+        folder during a rewrite, since its old files are gone then."""
         error = table_failure(failure, plan.load.table.name)
         if plan.rewrites and not isinstance(failure, PenstockError):
             with suppress(PenstockError, OSError):
