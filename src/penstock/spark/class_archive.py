@@ -2,10 +2,9 @@
 
 A start that maps them takes half the CPU. There is one archive for each Java, Spark and set of
 jars, in the user's cache folder; Java ignores one that does not fit its class path. An archive of
-Spark alone serves a session with more jars too. Source: JDK, class data sharing: a static archive,
-since the packaged Java brings none on which to build a dynamic one. Not here: making archives
-(``class_archive_build``).
-"""
+Spark alone also serves a session with more jars. Source: JDK, class data sharing: a static archive,
+since the packaged Java has none on which to build a dynamic one. Not here: making archives
+(``class_archive_build``)."""
 
 import hashlib
 import os

@@ -1,12 +1,11 @@
-"""Makes archives of Spark's classes, each in a process of its own, the maker.
+"""Makes archives of Spark's classes, each in a separate process, the maker.
 
 A Spark session runs some statements that runs use, and its Java lists the classes that it loads;
 then a second Java writes these classes to the archive. ``make_soon`` is called at the end of a run
 (``engine.run``): the maker has the lowest priority on the machine, runs alone, and is tried once in
-24 hours. ``make_now`` is called for a user who waits (``engine.inspect.doctor``). The files of a
-maker that was killed are removed by the next one. Seconds, free bytes and the number of archives
-are bounded. Not here: where archives are (``class_archive``).
-"""
+24 hours. ``make_now`` is called for a waiting user (``engine.inspect.doctor``). A maker removes the
+files that a killed one left. Seconds, free bytes and the number of archives are bounded. Not here:
+where archives are (``class_archive``)."""
 
 import ctypes
 import fcntl

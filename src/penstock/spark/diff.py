@@ -1,9 +1,8 @@
 """Computes with Spark which rows of a model differ from those that were sent before.
 
-What differs is written as a set of changes, which the next snapshots have (``snapshot``). Nothing
+Writes the differences as a set of changes, which later snapshots include (``snapshot``). Nothing
 here decides when a snapshot moves (``engine.query.model_diff``). Neighbour: ``model`` reads the
-model itself.
-"""
+model itself."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,15 +22,15 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 _HERE, _TIMES, _WAS, _WAS_SENT = "penstock_here", "penstock_n", "penstock_was", "penstock_was_sent"
-_OTHER = "penstock_other"  # of a snapshot's row: the destination may have other values than these
+_OTHER = "penstock_other"  # a snapshot's row: the destination may have other values than these
 
 
 class Recheck(msgspec.Struct, frozen=True):
-    """What is compared with the transforms' answer of today, since it may be another one than it
-    was. ``left_out``: rows that they left out are tried again. ``same``: rows that are as before
-    are written too, not to be sent, but to see whether they pass. ``doubted``: nobody knows which
-    rows of the snapshot passed. ``again``: the destination was given them in other fields, so that
-    rows that are as before count as changed."""
+    """Controls what is compared with the transforms' current answer, which may have changed.
+    ``left_out``: rows that they left out are tried again. ``same``: unchanged rows are written too,
+    not to be sent, but to see whether they pass. ``doubted``: it is unknown which rows of the
+    snapshot passed. ``again``: the destination got them in other fields, so that unchanged rows
+    count as changed."""
 
     left_out: bool = False
     same: bool = False
@@ -42,8 +41,8 @@ class Recheck(msgspec.Struct, frozen=True):
 def write_table(
     was: Snapshot, folder: Path, model: Model
 ) -> tuple[tuple[str, ...], tuple[DiffColumn, ...]]:
-    """Write a whole snapshot as one set, so that the next diffs read fewer; gives its files and its
-    columns: each column and type that a sent value had."""
+    """Writes a whole snapshot as one set, so that the next diffs read fewer. Returns its files and
+    its columns: each column and type that a sent value had."""
     from pyspark.sql import functions as F
 
     have = [(f"c{i}", c) for i, c in enumerate(was.columns) if f"c{i}" in was.rows.columns]
@@ -69,16 +68,16 @@ def write_changes(
     *,
     carried: Sequence[str] = (),
 ) -> tuple[tuple[str, ...], dict[str, int]]:
-    """Write what differs between the model and the snapshot ``was`` (None: there is none, so that
-    every row is new and is sent) as a set; gives its files, in order, and the number of rows of
-    each kind, those that are as before and those that are not sent included.
+    """Writes the differences between the model and the snapshot ``was`` (None: there is none, so
+    every row is new and is sent) as a set. Returns its files, in order, and the number of rows of
+    each kind, including unchanged and unsent ones.
 
-    ``carried``: columns at the end of ``rows`` that are no values, and are written with them.
+    ``carried``: columns at the end of ``rows`` that are not values, and are written with them.
 
-    Written are the rows that are sent, those that are refused (a key that is null or comes twice),
-    and, where only changed rows are sent, the new ones, which are known from then on; those that
-    are as before where ``recheck`` says so. Any other stays as the snapshot has it. Raises
-    ``SourceError`` where the query fails on its rows."""
+    Writes the rows that are sent, those that are refused (a key that is null or duplicate), and, if
+    only changed rows are sent, the new ones, which are known from then on; also unchanged ones if
+    ``recheck`` requires them. Any other row stays as the snapshot has it. Raises ``SourceError`` if
+    the query fails on its rows."""
     from pyspark.sql import Observation
     from pyspark.sql import functions as F
 
@@ -95,7 +94,7 @@ def write_changes(
     ]
     wanted = {change.value for change in sends}
     if was is None:
-        wanted.add(Change.added.value)  # nobody knows what is there: everything is sent
+        wanted.add(Change.added.value)  # what is there is unknown: everything is sent
     was_sent = F.coalesce(F.col(_WAS_SENT), F.lit(False))
     marked = joined.select(*chosen, *carried, kind.alias(KIND), was_sent.alias(_WAS_SENT))
     send = F.col(KIND).isin(*wanted) & ((F.col(KIND) != Change.removed.value) | F.col(_WAS_SENT))
@@ -129,8 +128,8 @@ def _beside(
     recheck: Recheck,
     carried: Sequence[str],
 ) -> "tuple[DataFrame, dict[str, Column]]":
-    """Returns the model's rows and, by key, those of the snapshot; with the columns of the
-    snapshot's values, of those that it has."""
+    """Joins the model's rows, by key, with those of the snapshot; returns them with the columns of
+    the snapshot's values that exist."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
@@ -152,9 +151,9 @@ def _beside(
 
 
 def _other_values(was: Snapshot, now: Sequence[DiffColumn], recheck: Recheck) -> "Column":
-    """Returns whether the destination may have other values of a row than the snapshot's columns of
-    now: one in another type, one of an older row, those from before the transforms left it out, or
-    those of other fields."""
+    """Returns whether the destination may have other values of a row than the snapshot's current
+    columns: one in another type, one of an older row, those from before the transforms left it out,
+    or those of other fields."""
     from pyspark.sql import functions as F
 
     if recheck.again:
@@ -176,7 +175,7 @@ def _kind(
     *,
     inserts: bool,
 ) -> "Column":
-    """Returns what became of each row (a value of :class:`Change`). ``before``: the snapshot's
+    """Returns the change of each row (a value of :class:`Change`). ``before``: the snapshot's
     values. ``inserts``: a row that was never sent is new, if it differs from the one that was not
     taken."""
     from pyspark.sql import functions as F

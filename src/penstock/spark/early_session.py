@@ -1,9 +1,8 @@
 """Opens a run's session in a thread, while the run is still being prepared.
 
-The session is taken once, or given up: then what was started for it is ended at once, and a JVM
-that an earlier run left is given back. Not here: how a session is opened (``session``), when one is
-wanted early (``engine.run``).
-"""
+The session is taken once, or given up: then what was started for it ends at once, and a JVM that an
+earlier run left is returned. Not here: how a session is opened (``session``), when one is wanted
+early (``engine.run``)."""
 
 import threading
 import time
@@ -21,8 +20,8 @@ GIVE_UP_SECONDS = 10.0
 
 class EarlySession:
     """One start of Spark. ``open_session``: opens the session; calls its argument while it waits,
-    and ends what it started where that raises. ``check``: called then too; it may raise. ``for_``:
-    what the session is for, which whoever takes it compares. ``began``, ``ended``: readings of
+    and ends what it started if that raises. ``check``: called then too; it may raise. ``for_``:
+    what the session is for, which the taker compares. ``began``, ``ended``: readings of
     ``time.monotonic``."""
 
     def __init__(
@@ -42,8 +41,8 @@ class EarlySession:
         self._thread.start()
 
     def take(self) -> "SparkSession":
-        """Waits until the session is open, and returns it; it is the caller's to close. Raises what
-        opening it raised."""
+        """Waits until the session is open, and returns it; the caller must close it. Raises the
+        error of opening it."""
         self._thread.join()  # whose waits are bounded
         self._over = True
         if self._session is None:
@@ -57,7 +56,7 @@ class EarlySession:
         return self._session
 
     def give_up(self) -> bool:
-        """Ends what was started, unless the session was taken. Returns whether it was not."""
+        """Ends what was started, unless the session was taken. Returns whether it did."""
         if self._over:
             return False
         self._over = True

@@ -44,8 +44,8 @@ def summary(failure: BaseException, limit: int = 600) -> str:
 
 
 def table_failure(failure: BaseException, table: str) -> PenstockError:
-    """Makes the error of a failed Spark job that was to change ``table``; a ``PenstockError`` is
-    returned as it is."""
+    """Makes the error for a failed Spark job that was to change ``table``; returns a
+    ``PenstockError`` unchanged."""
     if isinstance(failure, PenstockError):
         return failure
     if (dead := silent(failure)) is not None:
@@ -91,22 +91,22 @@ def table_failure(failure: BaseException, table: str) -> PenstockError:
 
 
 def _is_elsewhere(failure: BaseException) -> bool:
-    """Returns whether a file could not be moved into a table's folder, as it is on another file
+    """Returns whether a file could not be moved into a table's folder because it is on another file
     system."""
     return isinstance(failure, OSError) and failure.errno in (errno.EXDEV, errno.EBUSY)
 
 
 def _is_of_spark(failure: BaseException) -> bool:
-    """Returns whether Spark or its Java failed, not a library of the driver's or one of its
+    """Returns whether Spark or its Java failed, rather than a library of the driver or one of its
     files."""
     of_java = type(failure).__module__.partition(".")[0] in ("pyspark", "py4j")
     return of_java or isinstance(failure, EOFError)
 
 
 def died(code: int, log_tail: str, log: str) -> PenstockError:
-    """Makes the error of a JVM that ended in the middle of a run. ``code``: its exit code
-    (negative: killed by that signal). ``log_tail``: the end of what it printed; ``log``: the path
-    of that file."""
+    """Makes the error for a JVM that ended in the middle of a run. ``code``: its exit code
+    (negative: killed by that signal). ``log_tail``: the end of its output; ``log``: the path of
+    that file."""
     how = f"exit code {code}"
     if code < 0:
         how = f"killed by {signal.Signals(-code).name}"
@@ -130,8 +130,8 @@ def died(code: int, log_tail: str, log: str) -> PenstockError:
 
 
 def was_stopped(seconds: float, log: str) -> PenstockError:
-    """Makes the error of a JVM that was stopped (SIGSTOP), so that no call into it returned, and
-    was killed after so many ``seconds``. ``log``: the path of what it printed."""
+    """Makes the error for a JVM that was stopped (SIGSTOP), so that no call into it returned, and
+    was killed after so many ``seconds``. ``log``: the path of its output."""
     return DestinationError(
         f"Spark's Java process was stopped (SIGSTOP) for {seconds:.0f} s, and the run ended it",
         code=JAVA_DIED,
@@ -142,8 +142,8 @@ def was_stopped(seconds: float, log: str) -> PenstockError:
 
 
 def silent(failure: BaseException) -> PenstockError | None:
-    """Makes the error of a JVM that took no call, or broke one off, where the failure of a call
-    shows that; None: it shows something else. Its death may not be known yet."""
+    """Makes the error for a JVM that took no call, or broke one off, if the failure of a call shows
+    that; None: it shows something else. Its death may not be known yet."""
     module = type(failure).__module__
     broken = module.startswith("py4j") and "Network" in type(failure).__name__
     if not broken and not isinstance(failure, ConnectionError):
@@ -157,8 +157,8 @@ def silent(failure: BaseException) -> PenstockError | None:
 
 
 def start_failure(log_tail: str, log: str, waited: float | None = None) -> PenstockError:
-    """Makes the error of a JVM whose gateway did not get ready, from what it printed. ``waited``:
-    the seconds waited for a JVM that still runs; None: it ended."""
+    """Makes the error for a JVM whose gateway did not get ready, from its output. ``waited``: the
+    seconds waited for a JVM that still runs; None: it ended."""
     if _NO_FILES in log_tail:
         return too_few(resource.getrlimit(resource.RLIMIT_NOFILE)[1])
     unresolved = _UNRESOLVED.findall(log_tail)

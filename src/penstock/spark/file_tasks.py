@@ -1,9 +1,8 @@
 """Runs over the lines of files in Spark's tasks, batch by batch, for ``text_files``.
 
-Spark gives a task lines of files, or of pieces of them, in order, and wants a value for each line.
-A value is the list of the rows that ended at the line. One batch is held back, so that what is left
-at the end of a file has a place. Not here: what a line means (``codec.file_rows``).
-"""
+Spark gives a task lines of files, or of pieces of them, in order, and expects a value for each
+line. A value is the list of the rows that ended at the line. One batch is held back, so that the
+rest at the end of a file has a place. Not here: what a line means (``codec.file_rows``)."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -23,7 +22,7 @@ Make = Callable[[str, bool], Any]
 def read_lines(
     batches: Any, make: Make, whole: bool, types: Sequence[DataType] | None
 ) -> Iterator[Array]:
-    """Yields for each line the list of what ended at it: rows of ``types``; None: bytes.
+    """Yields for each line the list of what ended there: rows of ``types``; None: bytes.
     ``batches``: (line, file, begin of the piece) as Arrow columns. ``whole``: pieces of a file
     follow each other."""
     state, kind = _Pieces(make, whole), pa.binary() if types is None else row_type(types)
@@ -44,8 +43,8 @@ def read_lines(
 
 
 def look_at_lines(batches: Any, make: Make, whole: bool, asked: Sequence[int]) -> Iterator[Array]:
-    """Yields NULL for each line, but for the last one what types the columns ``asked`` may have, as
-    JSON (``CsvTypes.found``)."""
+    """Yields NULL for each line, except for the last one the types that the columns ``asked`` may
+    have, as JSON (``CsvTypes.found``)."""
     state, types, held = _Pieces(make, whole), CsvTypes(asked), 0
     for line, file, start in batches:
         for _, lines, before, reader in state.pieces(line, file, start):
@@ -82,7 +81,7 @@ class Header:
 
 
 class _Pieces:
-    """Cuts batches of lines where a file, or a piece of one, ends. ``reader``: the one at work."""
+    """Cuts batches of lines where a file, or a piece of one, ends. ``reader``: the current one."""
 
     def __init__(self, make: Make, whole: bool) -> None:
         self._make, self._whole = make, whole
@@ -121,7 +120,7 @@ def _runs(file: Array, start: Array) -> Iterator[tuple[int, int]]:
 
 
 class _Placed:
-    """Collects values, each with the number of the line at which it stands."""
+    """Collects values, each with the number of its line."""
 
     def __init__(self, count: int, kind: ArrowType) -> None:
         self.count, self._kind = count, kind

@@ -1,11 +1,10 @@
 """Starts the process of a JVM with a Py4J gateway for PySpark, and reads the gateway's address.
 
-The JVM's output goes to a file, not to the user's terminal. It has a process group of its own, so
-that Ctrl-C reaches the run alone. Its stdin is a pipe of the owner's: Spark's gateway exits when
-that pipe ends, so the JVM dies with its owner, also where that is SIGKILLed (L11). Imports the
+The JVM's output goes to a file, not to the user's terminal. It has its own process group, so that
+Ctrl-C reaches the run alone. Its stdin is a pipe of the owner's: Spark's gateway exits when that
+pipe ends, so the JVM dies with its owner, even if the owner is SIGKILLed (L11). Imports the
 standard library only, because the keeper of a warm JVM does too. Not here: the owners (``jvm`` for
-a run, ``keeper``), the command line (``java_command``).
-"""
+a run, ``keeper``), the command line (``java_command``)."""
 
 import os
 import struct
@@ -18,7 +17,7 @@ from penstock.files import PRIVATE, private
 
 
 class Address(NamedTuple):
-    """Holds the port of a gateway on this machine, and the secret that it asks of clients."""
+    """Holds the port of a gateway on this machine, and the secret that clients must present."""
 
     port: int
     secret: str

@@ -1,9 +1,9 @@
-"""Finds the jars of table formats: in the user's folder, in the cache, else Spark asks Maven.
+"""Finds the jars of table formats: in the user's folder, in the cache, else Spark gets them from
+Maven.
 
 Spark resolves Maven coordinates while its JVM starts; the files are then kept, so that later starts
 need no network. Jars cannot be added to a running session. Not here: the coordinates (``tables``),
-starting Spark with the jars (``session``).
-"""
+starting Spark with the jars (``session``)."""
 
 import os
 import shutil
@@ -20,7 +20,7 @@ FOLDER_VARIABLE = "PENSTOCK_JARS"
 
 class Jars(msgspec.Struct, frozen=True):
     """Holds the jar files that exist on this machine, and the coordinates of the ``missing`` ones,
-    which Maven must bring."""
+    which Maven must provide."""
 
     files: tuple[Path, ...]
     missing: tuple[str, ...] = ()
@@ -36,8 +36,8 @@ def find_jars(
     packages: Sequence[str], cache_dir: Path, environ: Mapping[str, str] = os.environ
 ) -> Jars:
     """Finds the files of ``packages`` (Maven coordinates) in the folder that ``PENSTOCK_JARS``
-    names, else in the cache. Raises ``ConfigError`` (``spark.jars_missing``) where that folder
-    lacks one."""
+    names, else in the cache. Raises ``ConfigError`` (``spark.jars_missing``) if that folder lacks
+    one."""
     named = environ.get(FOLDER_VARIABLE)
     if named and packages:
         folder = Path(named).expanduser().resolve()

@@ -34,8 +34,8 @@ class JavaHome(msgspec.Struct, frozen=True):
 
 
 def find_java(environ: Mapping[str, str] = os.environ) -> JavaHome:
-    """Finds the Java to use. Raises ``ConfigError`` (``spark.no_java``) where none is of a
-    supported version."""
+    """Finds the Java to use. Raises ``ConfigError`` (``spark.no_java``) if none has a supported
+    version."""
     notes: list[str] = []
     for label, home in _candidates(environ):
         version = _release_version(home) or _probe(home)[0]
@@ -63,7 +63,7 @@ def _candidates(environ: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
     if found is None:
         return
     home = Path(found).resolve().parent.parent
-    if _release_version(home) is None:  # a version manager's shim: ask it where its Java lies
+    if _release_version(home) is None:  # a version manager's shim: get the Java home from it
         home = _probe(home, Path(found))[1] or home
     yield "PATH", home
 
@@ -77,7 +77,7 @@ def _release_version(home: Path) -> str | None:
 
 
 def _probe(home: Path, java: Path | None = None) -> tuple[str | None, Path | None]:
-    """Starts a Java and returns (version, home) of its own output; None where it does not run."""
+    """Starts a Java and returns (version, home) from its output; None if it does not run."""
     command = [str(java or home / "bin" / "java"), "-XshowSettings:properties", "-version"]
     try:
         done = subprocess.run(

@@ -1,14 +1,13 @@
 """Builds the command line of Spark's JVM, in place of Spark's script ``spark-submit``, which starts
 a JVM to compute the command of the second (0.8 to 1.1 s).
 
-The command has what the script's has: class path, memory, Java options of the user and of Spark's
-``JavaModuleOptions``, a user's ``spark-defaults.conf``, ``java-opts`` and ``spark-env.sh``. It
-differs in this: each jar is named once and in a fixed order, so that an archive of their classes
+The command has the parts of the script's: class path, memory, Java options of the user and of
+Spark's ``JavaModuleOptions``, a user's ``spark-defaults.conf``, ``java-opts`` and ``spark-env.sh``.
+The differences: each jar is named once and in a fixed order, so that an archive of their classes
 fits; jars of table formats are on the class path; the module of vector instructions, which only
 Spark's linear algebra uses and the packaged Java lacks, is left out. Source: Spark's
 ``SparkSubmitCommandBuilder``, ``AbstractCommandBuilder``, ``bin/spark-class``. Not here: the
-process (``gateway``), the settings (``session``), the archive (``class_archive``).
-"""
+process (``gateway``), the settings (``session``), the archive (``class_archive``)."""
 
 import os
 import re
@@ -52,8 +51,8 @@ _PIECE = re.compile(r"""'([^']*)'|"((?:\\.|[^"\\])*)"|\\(.)|([^'"\\]+)""", re.DO
 
 class JavaOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Holds a session's additions to the command. ``jars``: files of table formats. ``options``:
-    Java options, which the user's follow. ``archive``: Java options for the class archive, which
-    are used only where the user puts nothing before Spark's jars."""
+    Java options, before the user's. ``archive``: Java options for the class archive, used only if
+    the user puts nothing before Spark's jars."""
 
     jars: tuple[Path, ...] = ()
     options: tuple[str, ...] = ()
@@ -166,7 +165,7 @@ def _texts(class_file: bytes) -> Iterator[str]:
 
 def _environment(environ: Mapping[str, str]) -> dict[str, str]:
     """Returns the environment that Spark's scripts would give the JVM: ``environ`` with the
-    variables that ``spark-env.sh`` sets, where there is one."""
+    variables that ``spark-env.sh`` sets, if it exists."""
     own = {**environ, "SPARK_HOME": str(spark_home()), "PYTHONHASHSEED": "0"}
     if own.get("SPARK_ENV_LOADED") or not (_conf_dir(own) / "spark-env.sh").is_file():
         return own

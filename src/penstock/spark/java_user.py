@@ -1,10 +1,9 @@
-"""Names the user and a home folder to Java, where the system names none that it can use.
+"""Names the user and a home folder to Java, if the system names none that it can use.
 
-Java asks the password database for them, never ``HOME``. A user without an entry there (a container
-that runs as some number) has no name: Hadoop then refuses every use of a file system ("Invalid
-UID, could not determine effective user"). A home that cannot be written fails what Java keeps in
-it. Not here: folders of other programs (``config.user_folders``).
-"""
+Java looks them up in the password database, never in ``HOME``. A user without an entry there (a
+container that runs as some number) has no name: Hadoop then refuses every use of a file system
+("Invalid UID, could not determine effective user"). A home that is not writable breaks what Java
+keeps in it. Not here: folders of other programs (``config.user_folders``)."""
 
 import os
 from pathlib import Path
@@ -28,7 +27,7 @@ def user_options(cache: Path) -> list[str]:
 
 
 def user_variables() -> dict[str, str]:
-    """Returns the variable by which Spark takes a user's name before it asks Hadoop."""
+    """Returns the variable from which Spark takes a user's name before it calls Hadoop."""
     return {} if is_known() else {"SPARK_USER": _name()}
 
 

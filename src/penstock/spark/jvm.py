@@ -49,7 +49,7 @@ _connecting = threading.Lock()
 
 
 class Process(Protocol):
-    """Defines the methods of ``subprocess.Popen`` that are used of a JVM's process, whether this
+    """Defines the methods of ``subprocess.Popen`` that are used for a JVM's process, whether this
     process or a keeper started it."""
 
     pid: int
@@ -60,8 +60,8 @@ class Process(Protocol):
 
 
 class Jvm:
-    """Watches and ends a running JVM. ``log``: the file of all that Java prints. ``lent``: other
-    runs use it too."""
+    """Watches and ends a running JVM. ``log``: the file with all Java output. ``lent``: other runs
+    use it too."""
 
     lent = False
 
@@ -76,8 +76,8 @@ class Jvm:
         raise NotImplementedError
 
     def death(self, seconds: float) -> PenstockError | None:
-        """Returns the error of a JVM that ended by itself, now or within so many seconds; None
-        where it lives."""
+        """Returns the error for a JVM that ended by itself, now or within so many seconds; None if
+        it lives."""
         try:
             code = self.process.wait(seconds) if seconds else self.process.poll()
         except subprocess.TimeoutExpired:
@@ -100,7 +100,7 @@ class Jvm:
         threading.Thread(target=look, name="spark-stopped", daemon=True).start()
 
     def said(self) -> str:
-        """Returns the end of what Java printed."""
+        """Returns the end of Java's output."""
         return tail(self.log)
 
     @contextmanager
@@ -131,7 +131,7 @@ class Jvm:
 
 
 class OwnJvm(Jvm):
-    """Ends a JVM that this run started: with its session, or with this process."""
+    """Ends a JVM that this run started, together with its session or with this process."""
 
     process: subprocess.Popen[bytes]
 
@@ -282,10 +282,10 @@ def end_of(file: IO[bytes]) -> str:
 
 
 def connect(to: Address, seconds: float | None = None) -> None:
-    """Connects PySpark to a gateway. ``seconds``: so long a call into the JVM waits for its answer,
-    until :func:`wait_for_calls`. PySpark expects port and secret of one that it did not start
-    in environment variables, which a process that another thread starts would get too: so its
-    function is given an environment of its own."""
+    """Connects PySpark to a gateway. ``seconds``: how long a call into the JVM waits for its
+    answer, until :func:`wait_for_calls`. PySpark expects port and secret of a gateway that it did
+    not start in environment variables, which a process that another thread starts would inherit; so
+    its function gets a separate environment."""
     given = {"PYSPARK_GATEWAY_PORT": str(to.port), "PYSPARK_GATEWAY_SECRET": to.secret}
     of_its_own = {
         "os": SimpleNamespace(environ={**os.environ, **given}),

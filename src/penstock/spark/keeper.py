@@ -5,24 +5,22 @@ The keeper, a process, starts the JVM and ends it. A client connects to the sock
 sends one line of JSON, whose ``ask`` is:
 
 - ``start`` (on stdin, the first run's connection): starts the JVM with a command and limits;
-- ``lease``: requests the JVM and ``slots`` of it; the answer has the gateway's address, or ``wait``
-  where one will follow, or ``busy`` where too few slots are free;
+- ``lease``: requests the JVM and some of its ``slots``; the answer has the gateway's address, or
+  ``wait`` if one will follow, or ``busy`` if too few slots are free;
 - ``status``, ``stop``: for ``penstock spark``.
 
 The connection on which the JVM was lent is the lease. Its lines are ``session`` (the tag of the
-run's jobs), ``clean`` (may it empty what sessions share: only where no other run has the JVM, and
-then nobody gets it before this lease has ended) and ``release``, which gives the JVM back. The
-connection's end without that line (the run was killed, or could not stop its jobs) ends the JVM at
-once, so that no job outlives its run; where other runs have the JVM too, that run's jobs are
-cancelled (``orphan_jobs``), the JVM is lent to nobody any more, and it ends with the last of them.
-An idle JVM is ended when no run requested it for ``idle`` seconds, a watched folder is gone, the
-machine's memory is short, it has served :data:`MOST_RUNS` runs, or on ``stop``. A lock permits one
-keeper for a folder.
+run's jobs), ``clean`` (may it empty what sessions share: only if no other run has the JVM, and then
+nobody gets it before this lease has ended) and ``release``, which gives the JVM back. If the
+connection ends without that line (the run was killed, or could not stop its jobs), the JVM ends at
+once, so that no job outlives its run. If other runs have the JVM too, that run's jobs are cancelled
+(``orphan_jobs``), the JVM is not lent again, and it ends with the last of them. An idle JVM ends
+when no run requested it for ``idle`` seconds, a watched folder is gone, the machine's memory is
+short, it has served :data:`MOST_RUNS` runs, or on ``stop``. A lock permits one keeper per folder.
 
-Other users cannot connect: the folder is the user's alone, and the kernel tells the client's user.
-The JVM has the keeper's environment; a run's own variables come with its jobs. Imports the standard
-library only. Not here: which folder, and what the command is (``warm``).
-"""
+Other users cannot connect: the folder belongs to the user alone, and the kernel identifies the
+client's user. The JVM has the keeper's environment; a run's own variables come with its jobs.
+Imports the standard library only. Not here: which folder, and what the command is (``warm``)."""
 
 import fcntl
 import json
@@ -67,7 +65,7 @@ class Peer:
 
     @property
     def has_line(self) -> bool:
-        """Whether a whole line was received with an earlier one."""
+        """Returns whether a further whole line is buffered."""
         return b"\n" in self._rest
 
     def say(self, message: dict[str, Any]) -> None:
@@ -95,8 +93,8 @@ class Peer:
 
 
 def same_user(peer: socket.socket) -> bool:
-    """Returns whether the client's process is this user's, as the kernel tells; True where it does
-    not (macOS), so that only the folder's mode protects."""
+    """Returns whether the client's process is this user's, according to the kernel; True if the
+    kernel does not show it (macOS), so that only the folder's mode protects."""
     if not hasattr(socket, "SO_PEERCRED"):
         return True
     credentials = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
@@ -105,7 +103,7 @@ def same_user(peer: socket.socket) -> bool:
 
 def lock(folder: Path) -> int | None:
     """Takes the lock of ``folder`` and returns its descriptor, which holds the lock while it is
-    open; None where another keeper has it."""
+    open; None if another keeper has it."""
     for _ in range(5):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         handle = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
@@ -114,7 +112,7 @@ def lock(folder: Path) -> int | None:
         except BlockingIOError:
             os.close(handle)
             return None
-        with suppress(OSError):  # a keeper that ended meanwhile took the folder along
+        with suppress(OSError):  # a keeper that ended meanwhile removed the folder
             if os.path.samestat(os.fstat(handle), os.stat(folder / LOCK)):
                 return handle
         os.close(handle)
@@ -123,7 +121,7 @@ def lock(folder: Path) -> int | None:
 
 class _Lease:
     """A run that has the JVM, or waits for it. ``session``: the tag of its jobs, once it has a
-    session. ``lent``: it was given the gateway's address."""
+    session. ``lent``: it got the gateway's address."""
 
     def __init__(self, peer: Peer, slots: int) -> None:
         self.peer, self.slots = peer, slots
@@ -138,7 +136,7 @@ class Keeper:
     def __init__(self, folder: Path, first: Peer, wanted: dict[str, Any]) -> None:
         self._folder, self._wanted = folder, wanted
         self._leases = [_Lease(first, int(wanted["slots"]))]
-        self._cleaning: _Lease | None = None  # nobody else is given the JVM before it has ended
+        self._cleaning: _Lease | None = None  # nobody else gets the JVM before it has ended
         self._since = self._began = time.monotonic()  # since: it became idle, or busy
         self._runs, self._leaving = 0, False
         self._ready: Address | None = None
@@ -182,7 +180,7 @@ class Keeper:
         return bool(self._leases) or not self._may_go()
 
     def _may_go(self) -> bool:
-        """Returns whether the JVM, which is idle, is to be ended."""
+        """Returns whether to end the idle JVM."""
         return (
             self._leaving
             or self._runs >= MOST_RUNS
@@ -211,8 +209,8 @@ class Keeper:
         self._lend()
 
     def _lend(self) -> None:
-        """Gives the gateway's address to those who wait for it, once the gateway is ready and
-        nobody cleans."""
+        """Gives the gateway's address to waiting runs, once the gateway is ready and no run
+        cleans."""
         if self._ready is None or self._cleaning is not None:
             return
         grant = {"port": self._ready.port, "secret": self._ready.secret, "pid": self._java.pid}
@@ -269,7 +267,7 @@ class Keeper:
             lease.peer.close()
 
     def _cancel_jobs(self, session: str) -> None:
-        """Cancels the jobs of a run that has ended; where that fails, ends the JVM."""
+        """Cancels the jobs of a run that has ended; if that fails, ends the JVM."""
         assert self._ready is not None
         told = {"port": self._ready.port, "secret": self._ready.secret, "session": session}
         command = [sys.executable, "-m", "penstock.spark.orphan_jobs"]
@@ -288,7 +286,7 @@ class Keeper:
             self._java.kill()
 
     def _forget_log(self) -> None:
-        """Empties the log of what Java printed: the runs that ended have copied it."""
+        """Empties the log of Java's output: the runs that ended have copied it."""
         with suppress(OSError):
             os.truncate(self._folder / LOG, 0)
 

@@ -1,9 +1,8 @@
-"""Keeps a primary key comparable where its column has another type than when rows were sent.
+"""Keeps a primary key comparable if its column has another type than when rows were sent.
 
-A type of a frame follows from its values: a missing one makes integers floats, a longer one makes a
-decimal wider, and a frame without rows has no type at all. Where each value is the same in both
-types, the key is the same. Not here: what is compared (``diff``).
-"""
+A type in a frame follows from its values: a missing one makes integers floats, a longer one makes a
+decimal wider, and a frame without rows has no type at all. If each value is the same in both types,
+the key is the same. Not here: what is compared (``diff``)."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -18,7 +17,7 @@ _NUMBERS = ("tinyint", "smallint", "int", "bigint", "float", "double", "decimal"
 
 def fits(rows: "DataFrame", types: Mapping[str, str]) -> bool:
     """Returns whether each value is the same in other types. ``types``: of columns, in Spark's
-    words. Values that are no numbers never are. Runs the query."""
+    words. False for values that are not numbers. Runs the query."""
     from pyspark.sql import functions as F
 
     lost = F.lit(False)
@@ -32,7 +31,7 @@ def fits(rows: "DataFrame", types: Mapping[str, str]) -> bool:
 
 
 def retyped(rows: "DataFrame", types: Mapping[str, str]) -> "DataFrame":
-    """Returns the rows with these types of columns."""
+    """Returns the rows with these column types."""
     from pyspark.sql import functions as F
 
     return rows.withColumns({n: F.col(quoted(n)).cast(type) for n, type in types.items()})

@@ -1,12 +1,11 @@
-"""Opens a session in a warm JVM, one that stays between runs, where the run's settings permit it.
+"""Opens a session in a warm JVM, one that stays between runs, if the run's settings permit it.
 
-The settings of a JVM's start are the same for all its runs and part of its key: Penstock's, those
+The settings at a JVM's start are the same for all its runs and part of its key: Penstock's, those
 of the table format, memory, slots, Java options, an environment without variables of a single run.
 SQL settings of a pipeline file are set in the run's own session. A run that needs more (other jars,
-catalogs, credentials for Hadoop, Spark's own configuration files or variables) gets a JVM of its
-own. Not here: finding the JVM (``warm``), the session in it (``warm_jvm``), a run's own JVM
-(``session``).
-"""
+catalogs, credentials for Hadoop, Spark's own configuration files or variables) gets its own JVM.
+Not here: finding the JVM (``warm``), the session in it (``warm_jvm``), a run's own JVM
+(``session``)."""
 
 import os
 import sys
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 START_SECONDS = 120.0
-RELEASE_SECONDS = 2.0  # so long a run that is stopped lets a JVM live that ran before it
+RELEASE_SECONDS = 2.0  # how long a stopped run lets a JVM live that ran before it
 _AT_START = ("spark.driver.memory", "spark.driver.maxResultSize", "spark.memory.fraction",
              "spark.memory.storageFraction")  # fmt: skip
 _OF_ALL_SESSIONS = ("spark.sql.catalog", "spark.sql.extensions", "spark.sql.hive.",
@@ -82,10 +81,10 @@ def borrow(
     slots: warm.Slots,
     check: Callable[[], None],
 ) -> "tuple[SparkSession, WarmJvm] | None":
-    """Opens a session in a warm JVM, starting the JVM where there is none. ``conf``: settings of
-    the pipeline file. ``environment``: completes the variables of a JVM's start. ``slots``: of the
-    run and of the JVM. ``check``: called while waiting; it may raise. Returns None where the run
-    must have a JVM of its own."""
+    """Opens a session in a warm JVM, and starts the JVM if there is none. ``conf``: settings of the
+    pipeline file. ``environment``: completes the variables for a JVM's start. ``slots``: of the run
+    and of the JVM. ``check``: called while waiting; it may raise. Returns None if the run must have
+    its own JVM."""
     at_start = {name: value for name, value in conf.items() if name in _AT_START}
     later = {name: value for name, value in conf.items() if name not in at_start}
     if not all(map(_can_be_set, later)) or any(map(_steers_spark, os.environ)):
@@ -173,19 +172,19 @@ def _within(seconds: float, check: Callable[[], None]) -> Callable[[], None]:
 
 
 def _can_be_set(name: str) -> bool:
-    """Returns whether a setting may be one of a running session, by its name; Spark is asked
+    """Returns whether a setting may be set in a running session, by its name; Spark checks it
     later."""
     return name.startswith("spark.sql.") and not name.startswith(_OF_ALL_SESSIONS)
 
 
 def _steers_spark(variable: str) -> bool:
     """Returns whether Spark or Hadoop reads a variable at its start, so that a warm JVM, which
-    lacks it, would behave otherwise."""
+    lacks it, would behave differently."""
     return variable.startswith(_STEERS) and variable not in _HARMLESS
 
 
 def _kept_environment() -> dict[str, str]:
-    """Returns the variables that a warm JVM gets of the run that starts it: none that belong to one
-    run alone."""
+    """Returns the variables that a warm JVM gets from the run that starts it: none that belong to
+    one run alone."""
     known = {n: os.environ[n] for n in _JAVA_READS if n in os.environ}
     return clean_environment(known, allowed=())

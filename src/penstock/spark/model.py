@@ -2,8 +2,7 @@
 
 Analyses the model, which runs nothing, and writes its rows into a folder as Parquet. Not here: what
 a reference means and which queries are refused (``transforms.spark_model``), when rows are written
-(``engine.query.query_reader``), Spark's messages in one line (``query``), types (``types``).
-"""
+(``engine.query.query_reader``), Spark's messages in one line (``query``), types (``types``)."""
 
 import datetime
 import re
@@ -62,15 +61,14 @@ class TextFiles(msgspec.Struct, frozen=True):
 
 
 class Model(msgspec.Struct, frozen=True, kw_only=True):
-    """Describes a model. ``name``: of its stream. ``query``: one SELECT; or, where it is None,
-    ``format`` and ``path`` of files that Spark reads with ``options``. ``text``: the files are
-    lines, which Penstock's own tasks decode. ``untyped``: columns, and fields of objects, of which
-    every value is null and the type is not known: they are text here. ``cursor``: the query has
-    the parameter :data:`CURSOR`. ``types``: of columns that have another one here than by
-    themselves (``key_types``). ``tables``: the table format whose tables it
-    reads, where that needs jars. ``database``: what runs the
-    query (``databases.postgres``); None: Spark. ``where``: its position in the pipeline file, for
-    errors."""
+    """Describes a model. ``name``: of its stream. ``query``: one SELECT; or, if None, ``format``
+    and ``path`` of files that Spark reads with ``options``. ``text``: the files are lines, which
+    Penstock's own tasks decode. ``untyped``: columns, and fields of objects, whose values are all
+    null and whose type is unknown: they are text here. ``cursor``: the query has the parameter
+    :data:`CURSOR`. ``types``: of columns that have another type here than on their own
+    (``key_types``). ``tables``: the table format whose tables it reads, if that needs jars.
+    ``database``: what runs the query (``databases.postgres``); None: Spark. ``where``: its position
+    in the pipeline file, for errors."""
 
     name: str
     query: str | None = None
@@ -126,7 +124,8 @@ def _of_files(spark: "SparkSession", model: Model) -> "DataFrame":
 
 
 def _shown(failure: Exception) -> Exception:
-    """Returns the same, as PySpark raises it where Spark shows that a file cannot be read."""
+    """Converts Java's failure to read a file to the exception that PySpark raises for it; returns
+    any other failure unchanged."""
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
 
@@ -162,8 +161,8 @@ def columns(rows: "DataFrame", model: Model) -> tuple[Field, ...]:
 
 
 def untyped_columns(rows: "DataFrame", model: Model) -> frozenset[FieldPath]:
-    """Returns the columns, and fields of objects, of rows that a program hands over, of which every
-    value is null and the type is not known. A query's NULL is text: its author can CAST it."""
+    """Returns the columns, and fields of objects, of rows from a program whose values are all null
+    and whose type is unknown. A query's NULL is text: its author can CAST it."""
     if model.where != HANDED_OVER:
         return frozenset()
     void = [f.name for f in rows.schema.fields if f.dataType.simpleString() == "void"]
@@ -188,7 +187,7 @@ def by_position(rows: "DataFrame") -> "list[Column]":
 
 def write(rows: "DataFrame", folder: Path, model: Model) -> tuple[str, ...]:
     """Runs the model and writes its rows to ``folder`` as Parquet; returns the files that Spark
-    wrote, sorted. Raises ``SourceError`` (``source.query_failed``) where the query fails on the
+    wrote, sorted. Raises ``SourceError`` (``source.query_failed``) if the query fails on the
     rows."""
     with failing(model):
         write_parquet(rows, folder, LogError)
@@ -197,7 +196,7 @@ def write(rows: "DataFrame", folder: Path, model: Model) -> tuple[str, ...]:
 
 @contextmanager
 def failing(model: Model) -> "Generator[None]":
-    """Raises ``SourceError`` where Spark says in the block that the query fails on its rows, or
+    """Raises ``SourceError`` if Spark reports in the block that the query fails on its rows, or
     that a file cannot be read."""
     from pyspark.errors import PySparkException
 
@@ -211,7 +210,7 @@ def failing(model: Model) -> "Generator[None]":
 
 
 def _failed(failure: Exception, model: Model) -> SourceError:
-    """Makes the error of a model whose query failed on its rows, or whose rows filled the disk."""
+    """Makes the error for a model whose query failed on its rows, or whose rows filled the disk."""
     if DISK_FULL in str(failure):
         return SourceError(
             "the disk is full: the rows of the query could not be written",
@@ -233,8 +232,8 @@ def _failed(failure: Exception, model: Model) -> SourceError:
 
 def highest(rows: "DataFrame", column: str, kind: DataType, model: Model) -> str | None:
     """Returns the highest value of a column of staged rows as the text that the state keeps:
-    Spark's text of the value, timestamps in UTC. None where no row has a value; NaN is none. Raises
-    ``SourceError``."""
+    Spark's text of the value, timestamps in UTC. None if no row has a value; NaN does not count.
+    Raises ``SourceError``."""
     from pyspark.sql import functions as F
 
     value = F.col(column)
@@ -270,8 +269,8 @@ def _instant(text: str) -> datetime.datetime:
 
 
 def type_of(kind: "T.DataType") -> DataType:
-    """Converts a Spark type as :func:`penstock.spark.types.data_type` does, but maps and variants
-    to JSON."""
+    """Converts a Spark type like :func:`penstock.spark.types.data_type`, but maps and variants to
+    JSON."""
     from pyspark.sql import types as T
 
     if kind.simpleString().startswith(_AS_JSON):
@@ -285,8 +284,8 @@ def type_of(kind: "T.DataType") -> DataType:
 
 
 def unfit(kind: "T.DataType", inside: bool = False) -> bool:
-    """Returns whether no table has the type. ``inside``: as the type of a part of another one,
-    where it cannot be made text."""
+    """Returns whether no table can have the type. ``inside``: as part of another type, where it
+    cannot become text."""
     from pyspark.sql import types as T
 
     if isinstance(kind, T.ArrayType):
@@ -300,7 +299,7 @@ def unfit(kind: "T.DataType", inside: bool = False) -> bool:
 
 
 def fault(model: Model, problems: list[str], hint: str | None = None) -> ConfigError:
-    """Makes the error of a model that cannot be read. ``hint``: what to do about it."""
+    """Makes the error for a model that cannot be read. ``hint``: what to do about it."""
     lines = [f"{model.where}: {problem}" for problem in problems]
     return ConfigError(
         lines[0] if len(lines) == 1 else f"{len(lines)} faults in the query",

@@ -1,8 +1,8 @@
-"""Refuses to start Java where this process may have too few files open, before Java fails by that
-with a stack trace of something else.
+"""Refuses to start Java if this process may have too few files open, before Java fails from that
+with the stack trace of some other error.
 
-Not here: descriptors that end later (``errors.not_ours``). ``session`` and ``error_text`` call it.
-"""
+Not here: descriptors that run out later (``errors.not_ours``). ``session`` and ``error_text`` call
+it."""
 
 import resource
 

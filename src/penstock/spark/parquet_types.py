@@ -1,9 +1,8 @@
 """Finds the columns of Parquet files that differ: every column of each file, in the widest type.
 
 Spark takes the columns of one file for those of all, or merges columns but no types. Its reader
-widens what it reads, where it is told the wider type. Not here: whether a model is made of such
-files (``model``).
-"""
+widens values if it gets the wider type. Not here: whether a model consists of such files
+(``model``)."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,7 +21,7 @@ _MOST_DIGITS = 38
 
 
 class TypesDiffer(ValueError):
-    """A column has types in two files that no type holds both of."""
+    """Raised for a column whose types in two files have no common type."""
 
 
 def widened(spark: "SparkSession", path: str) -> "DataFrame":
@@ -68,7 +67,7 @@ def widened(spark: "SparkSession", path: str) -> "DataFrame":
 
 def _without_type(file: str) -> frozenset[str]:
     """Returns the columns, in lower case, that have no value in a file and no type (Arrow's null):
-    Spark takes them for integers. Of files elsewhere it is not known."""
+    Spark takes them for integers. For remote files this is unknown."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -79,8 +78,8 @@ def _without_type(file: str) -> frozenset[str]:
 
 
 def _widest(one: "T.DataType", other: "T.DataType") -> "T.DataType | None":
-    """Returns the narrowest type that holds every value of both exactly, and in which the reader
-    gives them; None: there is none."""
+    """Returns the narrowest type that holds every value of both exactly, and that the reader can
+    return; None: there is none."""
     from pyspark.sql import types as T
 
     if one == other:

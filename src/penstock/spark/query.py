@@ -3,9 +3,8 @@
 A query reads the table ``input``: a common table expression around the query, over a temporary view
 with a unique name, so that concurrent loads do not share one and only a query is accepted. Spark's
 analysis gives the columns of the result; its error messages are shortened to one line. Not here:
-types (``types``), which queries run and what becomes of the rows
-(``engine.deliver.stream_queries``).
-"""
+types (``types``), which queries run and what happens to the rows
+(``engine.deliver.stream_queries``)."""
 
 import itertools
 import os
@@ -76,10 +75,10 @@ def answer(
     taken: Mapping[str, str],
     reserved: Sequence[str],
 ) -> QueryColumns:
-    """Returns the columns that the queries, one over the result of the other, make of rows of the
-    schema ``given``; Spark analyses them and runs nothing. ``taken``: original -> cleaned names of
-    earlier runs; ``reserved``: names of the table's metadata columns. Raises ``ConfigError``
-    (``transform.query``)."""
+    """Returns the result columns of the queries, each applied to the result of the one before, for
+    rows of the schema ``given``; Spark analyses them and runs nothing. ``taken``: original ->
+    cleaned names of earlier runs; ``reserved``: names of the table's metadata columns. Raises
+    ``ConfigError`` (``transform.query``)."""
     rows = spark.createDataFrame([], struct_type(given.fields))
     with _asked(spark, queries, rows, given, taken, reserved) as (_, found):
         return found
@@ -98,10 +97,10 @@ def write(
     """Runs the queries over ``rows`` (columns of ``given``, and EXTRACTED_AT) and writes the result
     to ``folder`` as parts: the columns of the answer and the internal ones. Each row gets the
     newest extraction time of the rows, a sequence number in the order of the last query's result,
-    and an empty change list. ``taken``, ``reserved``: as of :func:`answer`.
+    and an empty change list. ``taken``, ``reserved``: as in :func:`answer`.
 
-    Raises ``ConfigError`` (``transform.query``), and ``DestinationError`` (``transform.failed``)
-    where a query fails on the rows."""
+    Raises ``ConfigError`` (``transform.query``), and ``DestinationError`` (``transform.failed``) if
+    a query fails on the rows."""
     from pyspark.sql import functions as F
 
     users = rows.select(*(F.col(quoted(f.name)) for f in given.fields))
@@ -119,7 +118,7 @@ def write(
             write_parquet(answers, Path(folder), LogError)
         except Exception as failure:
             if DISK_FULL in str(failure) or isinstance(failure, PenstockError):
-                raise  # no fault of the query
+                raise  # not the query's fault
             raise _failed(failure, queries[-1]) from None
     return found
 
@@ -133,8 +132,8 @@ def _asked(
     taken: Mapping[str, str],
     reserved: Sequence[str],
 ) -> "Generator[tuple[DataFrame, QueryColumns]]":
-    """Applies the queries to ``rows``, one to the result of the other, and yields the result and
-    its columns; the temporary views are dropped at the end of the block."""
+    """Applies the queries to ``rows``, each to the result of the one before, and yields the result
+    and its columns; drops the temporary views at the end of the block."""
     views: list[str] = []
     found = QueryColumns(given, {})
     try:
@@ -171,7 +170,7 @@ def _analysed(
 
 def _reads_input(spark: "SparkSession", query: Query) -> bool:
     """Returns whether the query reads ``input``: its analysis without that table fails. True as
-    well where the user's catalog has a table of that name, since then it cannot be told."""
+    well if the user's catalog has a table of that name, which hides the answer."""
     from pyspark.errors import PySparkException
 
     try:
@@ -179,7 +178,7 @@ def _reads_input(spark: "SparkSession", query: Query) -> bool:
     except PySparkException:
         return True
     del found
-    return spark.catalog.tableExists(INPUT)  # of the user's own catalog: nobody can tell
+    return spark.catalog.tableExists(INPUT)  # in the user's own catalog: unknown
 
 
 def _columns(
@@ -260,7 +259,7 @@ def _fault(problems: Sequence[str], query: Query, given: RowSchema) -> ConfigErr
 
 
 def _failed(failure: Exception, query: Query) -> DestinationError:
-    """Makes the error of a query that failed on rows; quotes no value of them."""
+    """Makes the error for a query that failed on rows; quotes none of their values."""
     text = " ".join(query.text.split())
     shown = text if len(text) <= _MOST_QUERY else text[: _MOST_QUERY - 3] + "..."
     words = _VALUE.sub("'...'", spark_words(failure, query.text))

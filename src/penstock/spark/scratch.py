@@ -1,10 +1,9 @@
 """Names the folder of one session's temporary files, and removes those that killed processes left.
 
-The folder lies beside the session's log and has Spark's blocks, Java's temporary files and jars on
-their way. It goes with the session. A killed process leaves it; a later session whose log is in a
-sibling folder (``runs/RUN``, mostly) removes it. Not here: the folder of a JVM that stays for other
-runs, which is its keeper's (``keeper``).
-"""
+The folder is next to the session's log and holds Spark's blocks, Java's temporary files and jars in
+transit. It is removed with the session. A killed process leaves it; a later session whose log is in
+a sibling folder (``runs/RUN``, mostly) removes it. Not here: the folder of a JVM that stays for
+other runs, which belongs to its keeper (``keeper``)."""
 
 import os
 from pathlib import Path

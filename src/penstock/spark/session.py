@@ -1,18 +1,17 @@
 """Configures, opens, shares and closes the one Spark session of a process.
 
-Where the user's program has a session already, of any kind, runs get one next to it on the same
-Spark (``users_session``). Else local by default; a cluster by ``PENSTOCK_SPARK_MASTER`` or the
+If the user's program has a session already, of any kind, runs get one next to it on the same Spark
+(``users_session``). Otherwise it is local by default; a cluster by ``PENSTOCK_SPARK_MASTER`` or the
 pipeline file; a Spark Connect server by an ``sc://`` address. Spark prints nothing on the user's
 terminal: its log is in the run's folder.
 
-Every session has: UTC, ANSI SQL, case-insensitive names (as Delta's are; column names are cleaned
-to differ in more than case), timestamps in microseconds and the proleptic Gregorian calendar in
+Every session has: UTC, ANSI SQL, case-insensitive names (like Delta; column names are cleaned to
+differ in more than case), timestamps in microseconds and the proleptic Gregorian calendar in
 Parquet, no UI.
 
-Java maps Spark's classes from an archive where there is one (``class_archive``). A local JVM may
-stay for the next run (``lent_session``). Not here: the JVM process (``jvm``), which Java
-(``java``), which jars (``jars``), the user's session (``users_session``).
-"""
+Java maps Spark's classes from an archive if there is one (``class_archive``). A local JVM may stay
+for the next run (``lent_session``). Not here: the JVM process (``jvm``), which Java (``java``),
+which jars (``jars``), the user's session (``users_session``)."""
 
 import atexit
 import os
@@ -89,8 +88,8 @@ def _go_on() -> None:
 
 
 class _Open:
-    """Holds the process's open session and counts its users. ``packages`` None: the session is
-    next to the user's, whose jars nobody here knows."""
+    """Holds the process's open session and counts its users. ``packages`` None: the session is next
+    to the user's, whose jars are unknown here."""
 
     def __init__(
         self,
@@ -108,7 +107,7 @@ class _Open:
         self.users = 1
 
     def refuse(self, needs: Needs, chosen: str) -> None:
-        """Raises ``ConfigError`` where a run that needs this cannot join."""
+        """Raises ``ConfigError`` if a run with these needs cannot join."""
         if self.packages is None:
             return
         lacks = sorted(set(needs.packages) - self.packages)
@@ -148,7 +147,7 @@ def _users() -> "SparkSession | None":
 
 
 def programs_session() -> "SparkSession | None":
-    """Returns the session that the user's program itself works in; None: it has none, or Spark was
+    """Returns the session in which the user's program itself works; None: it has none, or Spark was
     started for runs."""
     with _lock:
         return None if is_ours() else users_session()
@@ -167,17 +166,16 @@ def open_session(
     staying: Needs | None = None,
     check: Callable[[], None] = _go_on,
 ) -> "SparkSession":
-    """Opens the process's session, or shares the one that is open (its settings are then those of
-    the first opening; the same master or both local, with these jars).
+    """Opens the process's session, or shares the open one (its settings are then those of the first
+    opening; the same master or both local, with these jars).
 
     ``scratch_dir``: for the log (``spark.log``) and Spark's temporary files; ``cache_dir``
-    (default: the user's cache folder): for files that later starts use again. Each opening must be
+    (default: the user's cache folder): for files that later starts reuse. Each opening must be
     followed by one :func:`close_session`; a session that is open at exit is closed then.
-    ``stays_with``: permits a warm JVM, which an earlier run left, which runs at the same time share
-    and which is left for the next one, as long as this folder exists. ``check``: called while
-    waiting; where it raises, whatever was started is ended. Raises ``ConfigError``, and
-    ``DestinationError`` where Maven does not provide a jar.
-    """
+    ``stays_with``: permits a warm JVM, which an earlier run left, which concurrent runs share and
+    which is left for the next one, as long as this folder exists. ``check``: called while waiting;
+    if it raises, everything started is ended. Raises ``ConfigError``, and ``DestinationError`` if
+    Maven does not provide a jar."""
     global _current, _opening
     chosen = choose_master(master, cores or os.cpu_count() or 1, lanes)
     with _lock:
@@ -211,7 +209,7 @@ def open_session(
 
 
 def _master_for_many(chosen: str, asked: str | None) -> str:
-    """Returns the master of a JVM that runs share: with more slots, where nobody requested a
+    """Returns the master of a JVM that runs share: with more slots, if the user requested no
     number. ``asked``: the pipeline file's master."""
     slots = local_slots(chosen)
     if asked or os.environ.get(MASTER_VARIABLE) or slots is None:
@@ -220,16 +218,17 @@ def _master_for_many(chosen: str, asked: str | None) -> str:
 
 
 def may_open_early(master: str | None, lanes: int) -> bool:
-    """Returns whether a session of these would be one on a Spark of this machine that nobody has
-    open in this process."""
+    """Returns whether a session with these would be on a Spark of this machine that nobody has open
+    in this process."""
     with _lock:
         free = _current is None and users_session() is None
         return free and choose_master(master, os.cpu_count() or 1, lanes).startswith("local")
 
 
 def let_be_active(spark: "SparkSession") -> None:
-    """Makes a session that another thread opened the active one of this thread: what Java requests
-    the active session would else be given the newest of the whole JVM, which runs may share."""
+    """Makes a session that another thread opened the active one of this thread. Otherwise, Java
+    code that requests the active session would get the newest of the whole JVM, which runs may
+    share."""
     jvm: Any = spark.sparkContext._jvm  # pyright: ignore[reportPrivateUsage]
     java: Any = spark._jsparkSession  # pyright: ignore[reportPrivateUsage]
     jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(java)
@@ -237,8 +236,8 @@ def let_be_active(spark: "SparkSession") -> None:
 
 @contextmanager
 def described(spark: "SparkSession", what: str) -> Generator[None]:
-    """Gives the jobs that this thread starts meanwhile a description, which Spark's pages and its
-    event log show. Spark Connect has none but the statement's own."""
+    """Gives the jobs that this thread starts in the block a description, which Spark's pages and
+    its event log show. Spark Connect shows only the statement's own."""
     context: Any = getattr(spark, "sparkContext", None)
     if context is None:
         yield
@@ -253,7 +252,7 @@ def described(spark: "SparkSession", what: str) -> Generator[None]:
 
 
 def discard_session(spark: "SparkSession") -> None:
-    """Gives back a session in which nothing was done; a JVM of this run's own is killed."""
+    """Gives back a session in which nothing was done; kills a JVM of this run's own."""
     with _lock:
         if _current is None or _current.spark is not spark:
             return
@@ -291,8 +290,8 @@ def _close_now(seconds: float = 20.0) -> None:
 
 
 class _Shared(NamedTuple):
-    """Holds what a run asks of a JVM that runs share: its ``master``, how many slots the run needs,
-    and the folder without which it is ended."""
+    """Holds what a run needs from a JVM that runs share: its ``master``, how many slots the run
+    needs, and the folder without which it ends."""
 
     master: str
     slots: int
@@ -362,7 +361,7 @@ def _borrow(
     shared: _Shared,
     check: Callable[[], None],
 ) -> "tuple[SparkSession, Jvm] | None":
-    """Opens a session in a JVM that runs share; None where the run must have one of its own."""
+    """Opens a session in a JVM that runs share; None if the run must have its own."""
     from penstock.spark.lent_session import SessionPaths, borrow
     from penstock.spark.warm import Slots
 
@@ -390,7 +389,7 @@ def _first_session(
     keep: Callable[[], None],
 ) -> "SparkSession":
     """Opens the session of a JVM that was started, or ends that JVM. ``keep``: keeps the jars that
-    it fetched, where it fetched some."""
+    it fetched, if any."""
     from pyspark.sql import SparkSession
 
     stopped: list[PenstockError] = []
@@ -404,7 +403,7 @@ def _first_session(
         if stopped:
             raise stopped[0]
     except Exception as failure:
-        said = summary(failure)  # asks the JVM
+        said = summary(failure)  # calls the JVM
         jvm.end(lambda: None)
         if stopped:
             raise stopped[0] from None
@@ -500,8 +499,8 @@ def local_slots(master: str) -> int | None:
 
 
 def is_cluster(master: str) -> bool:
-    """Returns whether the master's processes were started by others, so that only they can have set
-    Spark's authentication secret."""
+    """Returns whether others started the master's processes, so that only they can have set Spark's
+    authentication secret."""
     return not master.startswith("local")
 
 
@@ -517,9 +516,9 @@ def _is_loopback(master: str) -> bool:
 def _environment(
     java: JavaHome, master: str, given: Mapping[str, str] = os.environ
 ) -> dict[str, str]:
-    """Returns the JVM's environment, made of ``given``. Sets ``PYSPARK_PYTHON`` of this process to
-    its Python before the JVM starts: workers are ``python3`` from PATH otherwise. On a cluster the
-    user may set another."""
+    """Returns the JVM's environment, made from ``given``. Sets ``PYSPARK_PYTHON`` of this process
+    to its Python before the JVM starts: otherwise workers are ``python3`` from PATH. On a cluster
+    the user may set another."""
     if master.startswith("local") or "PYSPARK_PYTHON" not in os.environ:
         os.environ["PYSPARK_PYTHON"] = sys.executable
     own = {"JAVA_HOME": str(java.home), "PYTHONSAFEPATH": "1", **user_variables()}
@@ -542,7 +541,7 @@ def _merge(*layers: Mapping[str, str]) -> dict[str, str]:
 
 
 def java_death(seconds: float = 0.0) -> PenstockError | None:
-    """Returns the error of the open session's JVM that ended; None where it lives, or the session
+    """Returns the error for the open session's JVM if it ended; None if it lives, or the session
     has none. ``seconds``: how long to wait for its end, after a failure that may be caused by
     it."""
     jvm = _current.jvm if _current is not None else None
@@ -550,8 +549,8 @@ def java_death(seconds: float = 0.0) -> PenstockError | None:
 
 
 def kill_java() -> None:
-    """Kills the open session's JVM, so that calls into it return; no-op where other runs of this
-    process have the session, or where it has no JVM."""
+    """Kills the open session's JVM, so that calls into it return; no-op if other runs of this
+    process have the session, or if it has no JVM."""
     now = _current
     if now is not None and now.jvm is not None and now.users == 1:
         now.jvm.process.kill()
@@ -584,8 +583,8 @@ def how_started() -> Literal["warm", "cold"] | None:
 
 
 def jvm_peak_bytes() -> int:
-    """Returns the peak of resident bytes of the open session's JVM, during this run where the JVM
-    is warm; 0 where there is no JVM, or no ``/proc``."""
+    """Returns the peak of resident bytes of the open session's JVM, during this run if the JVM is
+    warm; 0 if there is no JVM, or no ``/proc``."""
     jvm = _current.jvm if _current is not None else None
     if jvm is None:
         return 0

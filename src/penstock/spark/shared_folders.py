@@ -1,15 +1,14 @@
 """Proves that the driver sees the files that Spark's tasks write into a folder.
 
-On a cluster each worker must have the folder from storage that all share. A worker that has a
-folder of its own under the same path writes files that nobody else sees, and Spark commits them all
-the same: rows would be lost. So, where tasks may run on other machines (:func:`runs_elsewhere`), a
-task on each free slot writes a file that the driver must see (:func:`refuse_unshared`), before rows
-are written. That has nothing about a worker that comes later: so the rows of the files that the
-driver sees are counted, too (:func:`write_parquet`); ``tables.delta`` looks at the files of a
-commit. On a local master nothing of this is done: its tasks are in our own JVM.
+On a cluster each worker must have the folder from shared storage. If a worker has its own folder
+under the same path, it writes files that nobody else sees, and Spark commits them all the same:
+rows would be lost. So, if tasks may run on other machines (:func:`runs_elsewhere`), a task on each
+free slot writes a file that the driver must see (:func:`refuse_unshared`), before rows are written.
+That does not cover a worker that joins later, so the rows of the files that the driver sees are
+counted, too (:func:`write_parquet`); ``tables.delta`` looks at the files of a commit. On a local
+master none of this is done: its tasks are in our own JVM.
 
-Not here: the log's own files, which lanes write (``engine.channel``).
-"""
+Not here: the log's own files, which lanes write (``engine.channel``)."""
 
 import errno
 import json
@@ -41,7 +40,7 @@ _ASKED = 1024  # rows of the job, in as many partitions as the cluster has cores
 
 
 class Unshared(NamedTuple):
-    """A worker that does not share a folder. ``lacks``: a clause that shows how that shows."""
+    """A worker that does not share a folder. ``lacks``: a clause that describes the evidence."""
 
     worker: str
     folder: Path
@@ -49,23 +48,23 @@ class Unshared(NamedTuple):
 
 
 def runs_elsewhere(spark: "SparkSession") -> bool:
-    """Returns whether tasks of this session may run on another machine than this one."""
+    """Returns whether tasks of this session may run on another machine."""
     if "connect" in type(spark).__module__:
         return True
     return is_cluster(spark.conf.get("spark.master", "local") or "local")
 
 
 def refuse_unshared(spark: "SparkSession", folders: Iterable[Path], error: Whose) -> None:
-    """Raises ``error`` (``destination.not_shared``, ``log.not_shared``) naming the worker where one
-    does not share these folders, or what exists above them. Does nothing where tasks run on this
-    machine."""
+    """Raises ``error`` (``destination.not_shared``, ``log.not_shared``) naming the worker if one
+    does not share these folders, or their nearest existing parents. Does nothing if tasks run on
+    this machine."""
     if runs_elsewhere(spark):
         for found in unshared(spark, folders):
             raise not_shared(found, error)
 
 
 def not_shared(found: Unshared, error: Whose) -> PenstockError:
-    """Makes the error of a worker that does not share a folder."""
+    """Makes the error for a worker that does not share a folder."""
     return _refusal(
         f"worker {found.worker} does not share the folder {found.folder} with this machine: "
         f"{found.lacks}",
@@ -81,9 +80,9 @@ def _refusal(message: str, folder: Path, error: Whose) -> PenstockError:
 
 
 def unshared(spark: "SparkSession", folders: Iterable[Path]) -> list[Unshared]:
-    """Returns the workers of the session's free slots that do not share these folders (or what
-    exists above them), each with the first that it lacks; has nothing about a folder where this
-    process may not write. Leaves no file behind."""
+    """Returns the workers of the session's free slots that do not share these folders (or their
+    existing parents), each with the first that it lacks. Skips a folder that this process may not
+    write. Leaves no file behind."""
     probes: dict[Path, Path] = {}
     try:
         for folder in folders:
@@ -109,8 +108,8 @@ def unshared(spark: "SparkSession", folders: Iterable[Path]) -> list[Unshared]:
 
 
 def _lacks(file: Path, number: int) -> str | None:
-    """Says what is wrong with a probe's file; None: nothing. ``number``: the errno of the task that
-    wrote it; 0: it was written."""
+    """Describes what is wrong with a probe's file; None: nothing. ``number``: the errno of the task
+    that wrote it; 0: it was written."""
     if number == errno.ENOENT:
         return "it has another folder under this path, or none"
     if number:
@@ -154,9 +153,9 @@ def _asked(spark: "SparkSession", probes: Sequence[str]) -> list[tuple[str, list
 
 
 def write_parquet(rows: "DataFrame", folder: Path, error: Whose, by: str | None = None) -> None:
-    """Writes rows as Parquet files into ``folder``, in place of what is there, in subfolders ``by``
-    a column's value. Raises what Spark raises, and ``error`` (as :func:`refuse_unshared`) where
-    this machine does not see all that the tasks wrote."""
+    """Writes rows as Parquet files into ``folder``, replacing its content, in subfolders ``by`` a
+    column's value. Raises Spark's errors, and ``error`` (as :func:`refuse_unshared`) if this
+    machine does not see all that the tasks wrote."""
     spark, counted = rows.sparkSession, None
     elsewhere = runs_elsewhere(spark)
     if elsewhere:
@@ -177,15 +176,15 @@ def write_parquet(rows: "DataFrame", folder: Path, error: Whose, by: str | None 
 
 
 def not_seen(spark: "SparkSession", folder: Path, what: str, error: Whose) -> PenstockError:
-    """Makes the error of files that tasks wrote into ``folder`` and that this machine does not see;
-    looks for the worker that does not share it. ``what``: what this machine sees of them."""
+    """Makes the error for files that tasks wrote into ``folder`` and that this machine does not
+    see; looks for the worker that does not share it. ``what``: what this machine sees of them."""
     culprits = ", ".join(found.worker for found in found_now(spark, folder))
     who = f"worker {culprits} does not share it" if culprits else "a worker does not share it"
     return _refusal(f"this machine sees {what} into the folder {folder}: {who}", folder, error)
 
 
 def found_now(spark: "SparkSession", folder: Path) -> list[Unshared]:
-    """Returns :func:`unshared` of one folder, for an error's words: nothing where that fails."""
+    """Returns :func:`unshared` of one folder, for an error's text: nothing if that fails."""
     with suppress(Exception):
         return unshared(spark, [folder])
     return []

@@ -1,14 +1,13 @@
 """Joins the sets of a model's snapshot: the rows that were sent, as the destination has them.
 
-The snapshot is a list of sets of changes, each a folder of Parquet files of which the first so many
-count, oldest first. A set's rows have the columns that the model had then, by position (``c0``,
-...), and what became of them (:class:`Change`). A joined snapshot has every column of every set,
-and each type of it in a column of its own: what was sent in a column that the model lacks today, or
-has in another type, is known when that column comes back.
+The snapshot is a list of sets of changes, oldest first. Each is a folder of Parquet files, of which
+only a first number counts. A set's rows have the columns that the model had then, by position
+(``c0``, ...), and their change (:class:`Change`). A joined snapshot has every column of every set,
+and each of its types in a separate column: a value that was sent in a column that the model lacks
+today, or has in another type, is known when that column comes back.
 
 Not here: what differs between a snapshot and the model (``diff``), which sets hold
-(``engine.query.model_diff``: a state names them, and states move as all states do, L1).
-"""
+(``engine.query.model_diff``: a state names them, and states move as all states do, L1)."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
@@ -46,10 +45,10 @@ class DiffColumn(msgspec.Struct, frozen=True):
 
 
 class ChangeSet(msgspec.Struct, frozen=True):
-    """A set of changes as it is read: its files that count, and its columns. ``rejected``: files of
-    the keys of its rows that were rejected (``engine.log.rejected_keys``). ``tries_again``: of
-    these, rows that are to be tried again count as not sent. ``left_out``: files of the keys of its
-    rows that transforms left out (``engine.worker.transforms.compared_rows``)."""
+    """A set of changes as it is read: its files that count, and its columns. ``rejected``: files
+    with the keys of its rows that were rejected (``engine.log.rejected_keys``). ``tries_again``:
+    those of them that are to be tried again count as not sent. ``left_out``: files with the keys of
+    its rows that transforms left out (``engine.worker.transforms.compared_rows``)."""
 
     files: tuple[str, ...]
     columns: tuple[DiffColumn, ...]
@@ -59,8 +58,8 @@ class ChangeSet(msgspec.Struct, frozen=True):
 
 
 class Snapshot(NamedTuple):
-    """The rows that were sent, with :data:`SENT`, :data:`LEFT` and :data:`LAGS`. ``columns``: of
-    ``c0``, ``c1``, ...: those of the model today, then all others; ``rows`` may lack columns of
+    """The rows that were sent, with :data:`SENT`, :data:`LEFT` and :data:`LAGS`. ``columns``: those
+    of ``c0``, ``c1``, ...: the model's current ones, then all others; ``rows`` may lack columns of
     which no set has a value."""
 
     rows: "DataFrame"
@@ -79,8 +78,7 @@ def columns_of(rows: "DataFrame") -> tuple[DiffColumn, ...]:
 def key_as_sent(
     sets: Sequence[ChangeSet], wanted: Sequence[DiffColumn], key: Sequence[int]
 ) -> tuple[DiffColumn, ...]:
-    """Returns the model's columns, those of its key in the types of the newest set that has
-    rows."""
+    """Returns the model's columns, with its key in the types of the newest set that has rows."""
     newest = next((one.columns for one in reversed(sets) if one.files), ())
     types = {column.name: column.type for column in newest}
     return tuple(
@@ -90,7 +88,7 @@ def key_as_sent(
 
 
 def with_key(was: Snapshot, wanted: Sequence[DiffColumn], key: Sequence[int]) -> Snapshot | None:
-    """Returns the snapshot with the key in the types of ``wanted``; None: a key is another one in
+    """Returns the snapshot with the key in the types of ``wanted``; None: a key would change in
     them."""
     now = {f"c{index}": wanted[index].type for index in key if was.columns[index] != wanted[index]}
     if not fits(was.rows, now):
@@ -104,8 +102,8 @@ def snapshot(
     wanted: Sequence[DiffColumn],
     key: Sequence[int],
 ) -> Snapshot | None:
-    """Joins ``sets``. ``wanted``: the model's columns today; ``key``: the positions of its primary
-    key. None: no set has a file, or one lacks a column of the key."""
+    """Joins ``sets``. ``wanted``: the model's current columns; ``key``: the positions of its
+    primary key. None: no set has a file, or one lacks a column of the key."""
     from pyspark.sql import functions as F
 
     sets = [one for one in sets if one.files]
@@ -133,8 +131,8 @@ def snapshot(
 def _rows(
     spark: "SparkSession", one: ChangeSet, columns: Sequence[DiffColumn], key: Sequence[int]
 ) -> "DataFrame":
-    """Returns the rows of a set, under the places that its columns have in ``columns``; those that
-    transforms left out are as sent as they were before."""
+    """Returns the rows of a set, under the places of its columns in ``columns``; those that
+    transforms left out count as sent the way they were before."""
     from pyspark.sql import functions as F
     from pyspark.sql.types import StructType
 
@@ -176,8 +174,8 @@ def _lagging(
     columns: Sequence[DiffColumn],
     keys: Sequence[str],
 ) -> "DataFrame":
-    """``changes`` with what their rows lack of the older ones (:data:`LAGS`). ``before``: the
-    columns of older sets."""
+    """Adds to ``changes`` the values that their rows lack from older ones (:data:`LAGS`).
+    ``before``: the columns of older sets."""
     from pyspark.sql import functions as F
 
     names = {column.name for column in one.columns}
@@ -201,9 +199,9 @@ def _only_taken(
     key: Sequence[int],
     rows: "DataFrame",
 ) -> "DataFrame":
-    """Returns the rows of a snapshot, of which those with a rejected key are as sent as the last
-    one that was not rejected: where the destination took no row of a key, it is sent no removal of
-    it, which a row of others may meet."""
+    """Returns the rows of a snapshot, where a row with a rejected key counts as sent like the last
+    one that was not rejected. If the destination took no row of a key, it gets no removal for it,
+    which might match a row of others."""
     from pyspark.sql import functions as F
 
     keys = [f"c{index}" for index in key]
@@ -259,7 +257,7 @@ def tried_again(
 
 
 def _read(spark: "SparkSession", one: ChangeSet) -> "DataFrame":
-    """Returns the files of a set. Its types are those that Spark wrote into its first file: Spark
+    """Reads the files of a set. Its types are those that Spark wrote into its first file: Spark
     itself would start a job for each set to find them."""
     from pyarrow import parquet
     from pyspark.sql.types import StructType
@@ -272,8 +270,8 @@ def _read(spark: "SparkSession", one: ChangeSet) -> "DataFrame":
 def _keys(
     spark: "SparkSession", files: Sequence[str], columns: Sequence[tuple[int, str]]
 ) -> "DataFrame":
-    """Keys that were kept as texts, in the types of the primary key's columns; one that does not
-    read in its type is NULL, which joins nothing."""
+    """Returns keys that were kept as texts, in the types of the primary key's columns; one that
+    does not parse in its type is NULL, which joins nothing."""
     from pyspark.sql import functions as F
 
     columns_of_files = f"{KEY_TEXTS} array<string>, {ATTEMPT} int, {AGAIN} boolean"

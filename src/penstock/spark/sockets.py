@@ -1,14 +1,13 @@
 """Makes the private folder of the Unix sockets of one Spark on this machine, and removes it.
 
-Spark, its Python workers and PySpark in the driver talk over sockets in it, in place of TCP ports
-that any user of the machine may connect to: the daemon of the workers forks for a client before it
-requests the secret. Over a Unix socket Spark requests no secret, so the folder's mode (0700) is the
-protection. A socket's path is at most 107 bytes long, and Spark takes a folder's path up to
-:data:`MOST_BYTES`: where the session's scratch folder has a longer one, the folder is in the
-temporary directory, and a link in the scratch folder names it, so that whoever removes the scratch
+Spark, its Python workers and PySpark in the driver communicate over sockets in it, in place of TCP
+ports that any user of the machine may connect to: the daemon of the workers forks for a client
+before it requests the secret. Over a Unix socket Spark requests no secret, so the folder's mode
+(0700) is the protection. A socket's path is at most 107 bytes long, and Spark accepts a folder's
+path up to :data:`MOST_BYTES`. If the session's scratch folder has a longer path, the folder is in
+the temporary directory, and a link in the scratch folder names it, so that removing the scratch
 folder (:func:`remove_scratch`) removes it too. Imports the standard library only, because the
-keeper does. Not here: the scratch folder (``scratch``), the settings (``session``).
-"""
+keeper does. Not here: the scratch folder (``scratch``), the settings (``session``)."""
 
 import os
 import shutil
@@ -26,9 +25,9 @@ _PREFIX = "penstock-"
 
 
 def with_sockets(conf: Mapping[str, str], scratch: Path) -> dict[str, str]:
-    """Returns ``conf`` with the folder of the sockets, where it requests sockets and names no
-    folder; without sockets (Spark then uses TCP ports) where no folder has a path that is short
-    enough. ``scratch``: the session's, which exists and is private."""
+    """Returns ``conf`` with the folder of the sockets if it requests sockets and names no folder;
+    without sockets (Spark then uses TCP ports) if no folder has a short enough path. ``scratch``:
+    the session's, which exists and is private."""
     if conf.get(ENABLED) != "true" or FOLDER in conf:
         return dict(conf)
     folder = _folder(scratch)

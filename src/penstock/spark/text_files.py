@@ -3,14 +3,12 @@
 
 Spark cuts the files into lines, and its tasks decode them (``codec.file_rows``): Spark's own reader
 takes a backslash for an escape, gives NULL for ``""``, drops fields of ragged rows, and makes a row
-of NULLs of a line that is no JSON. Large files are read in pieces, by several tasks. Where a line
-of any file has an odd number of quotes, a quoted field may go on in the next line, and each file is
-read by one task, in order. The driver is given headers and which types are possible; it sees no
-row.
+of NULLs from a line that is not JSON. Large files are read in pieces, by several tasks. If a line
+of any file has an odd number of quotes, a quoted field may continue in the next line, and each file
+is read by one task, in order. The driver gets headers and possible types; it sees no row.
 
 Not here: what happens to the rows (``engine.query.file_rows``). Neighbours: ``file_tasks`` runs in
-the tasks, ``model`` reads all other models.
-"""
+the tasks, ``model`` reads all other models."""
 
 import shlex
 import warnings
@@ -48,15 +46,15 @@ _JSON = {
 
 
 class _Survey(msgspec.Struct, frozen=True):
-    """What is known of files before they are decoded. ``headers``: the columns of each CSV file,
-    by its URL. ``whole``: a field may have line breaks: each file is read by one task."""
+    """What is known about files before they are decoded. ``headers``: the columns of each CSV file,
+    by its URL. ``whole``: a field may have line breaks, so each file is read by one task."""
 
     headers: dict[str, tuple[str, ...]]
     whole: bool = False
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The columns of all files, in the order in which they are met."""
+        """Returns the columns of all files, in the order in which they are met."""
         return tuple(dict.fromkeys(n for names in self.headers.values() for n in names))
 
 
@@ -107,8 +105,8 @@ def read_files(
     spark: "SparkSession", model: Model, known: Mapping[str, DataType]
 ) -> "tuple[DataFrame, tuple[Field, ...], bool]":
     """Returns the rows of text files as columns ``c0``, ``c1``, ... and the columns of
-    ``model.staged_rows`` for rows of text files; what :func:`file_columns` returns; and whether
-    any file has the header that CSV begins with. Raises ``ConfigError``, ``SourceError``."""
+    ``model.staged_rows`` for rows of text files; what :func:`file_columns` returns; and whether any
+    file has the header that CSV begins with. Raises ``ConfigError``, ``SourceError``."""
     from pyspark.sql import functions as F
 
     assert model.text is not None
@@ -156,8 +154,8 @@ def _columns(
 
 
 def _one_line(model: Model) -> str | None:
-    """Returns what to do with a JSON document that stands over several lines: without its line
-    breaks, which no JSON text holds, it is one line."""
+    """Returns a hint for a JSON document that spans several lines: without its line breaks, which
+    no JSON text holds, it is one line."""
     assert model.text is not None
     path = Path(model.path)
     if model.text.kind != "json" or not path.is_file():
@@ -199,7 +197,7 @@ def _literal(text: str) -> str:
 
 
 def _same_but_case(spark: "SparkSession", model: Model) -> list[str]:
-    """Returns the names of the records of JSON files that differ by case alone from another one."""
+    """Returns the names in the records of JSON files that differ only by case from another one."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
@@ -249,7 +247,7 @@ def _csv_types(
 def _json_types(
     spark: "SparkSession", model: Model, known: Mapping[str, DataType]
 ) -> dict[str, DataType]:
-    """Returns the types that Spark infers, but that those that are known stay."""
+    """Returns the types that Spark infers; known types stay."""
     _refuse_partitions(spark.read.text(model.path).columns[1:], model)
     from pyspark.errors import AnalysisException
 
@@ -271,7 +269,7 @@ def _json_types(
 
 
 def _merged(known: DataType, found: DataType) -> DataType:
-    """Returns the type that is known, with the fields of objects that are new."""
+    """Returns the known type, with the new fields of objects."""
     if known.kind is not found.kind:
         return known
     if known.kind is Kind.array and known.item is not None and found.item is not None:
@@ -293,8 +291,8 @@ def _merged(known: DataType, found: DataType) -> DataType:
 
 
 def _roomy(kind: DataType) -> DataType:
-    """Returns the type of a new column, with room for all digits where whole numbers are beyond 64
-    bits: it stays when longer ones come."""
+    """Returns the type of a new column, with room for all digits if integers are beyond 64 bits, so
+    that it stays when longer ones come."""
     if kind.kind is Kind.decimal and not kind.scale:
         return DataType(Kind.decimal, 38, 0)
     if kind.kind is Kind.array and kind.item is not None:
@@ -309,8 +307,8 @@ def _roomy(kind: DataType) -> DataType:
 
 
 def _lines(spark: "SparkSession", model: Model) -> "DataFrame":
-    """Returns the lines of the files, with their file (its URL), the begin of the piece of it that
-    they are in, and a number that grows within the piece."""
+    """Returns the lines of the files, with their file (its URL), the begin of their piece, and a
+    number that grows within the piece."""
     from pyspark.errors import PySparkException
     from pyspark.sql import functions as F
 
@@ -332,7 +330,7 @@ def _lines(spark: "SparkSession", model: Model) -> "DataFrame":
 
 
 def _refuse_partitions(names: Sequence[str], model: Model) -> None:
-    """Raises ``ConfigError`` where folders are columns (``day=1``)."""
+    """Raises ``ConfigError`` if folders are columns (``day=1``)."""
     if names:
         raise fault(
             model,
@@ -356,7 +354,7 @@ def _collected(rows: "DataFrame", model: Model) -> "list[Any]":
 
 
 def _long_headers(lines: "DataFrame", dialect: CsvDialect, model: Model) -> dict[str, bytes]:
-    """Returns the headers of files, where one has a line break in it."""
+    """Returns the headers of files, if one contains a line break."""
     from pyspark.sql import functions as F
 
     def make(file: str, begins: bool) -> Any:
@@ -370,7 +368,8 @@ def _long_headers(lines: "DataFrame", dialect: CsvDialect, model: Model) -> dict
 
 
 def _places(found: _Survey, fields: Sequence[Field]) -> dict[str, tuple[int, ...]]:
-    """For each file and field of its lines, the number of the column; -1: there is none."""
+    """Returns, for each file and field of its lines, the number of the column; -1: there is
+    none."""
     at = {field.source: number for number, field in enumerate(fields)}
     return {
         file: tuple(at.get(name, -1) for name in names) for file, names in found.headers.items()

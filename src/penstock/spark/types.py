@@ -67,7 +67,7 @@ def ddl(kind: DataType) -> str:
 
 
 def json_text(column: "Column") -> "Column":
-    """Converts a map, struct, array or variant to JSON text that says all of it: NULL fields, and
+    """Converts a map, struct, array or variant to JSON text without loss: with NULL fields, and
     times to the microsecond, of which Spark by itself writes three digits."""
     from pyspark.sql import functions as F
 

@@ -1,9 +1,9 @@
 """Finds the Spark session that the user's own program has open, and makes one next to it.
- In a notebook, a Spark job or on Databricks there is a session already, and a second Spark must not
-start next to it. A run gets a session on the same Spark with settings of its own, so that the
-user's are never changed: ``newSession`` of a classic one, ``cloneSession`` through Spark Connect.
-Nothing here stops the user's Spark. Not here: sessions that Penstock starts (``session``).
-"""
+
+In a notebook, a Spark job or on Databricks there is a session already, and a second Spark must not
+start next to it. A run gets a session on the same Spark with separate settings, so that the user's
+never change: ``newSession`` of a classic one, ``cloneSession`` through Spark Connect. Nothing here
+stops the user's Spark. Not here: sessions that Penstock starts (``session``)."""
 
 import sys
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ _OF_JARS = "spark.jars"  # settings that are read before Spark starts
 
 
 class SessionConf(Protocol):
-    """Defines what is asked of the user's session (``session.Needs``)."""
+    """Defines what a run needs from the user's session (``session.Needs``)."""
 
     @property
     def conf(self) -> dict[str, str]:
@@ -31,7 +31,7 @@ class SessionConf(Protocol):
 
 
 def users_session() -> "SparkSession | None":
-    """Returns the open session of the user's program, which has imported PySpark then; the one of
+    """Returns the open session of the user's program, which has then imported PySpark; the one of
     this thread before that of the process. None: there is none, or it was stopped."""
     if "pyspark.sql" not in sys.modules:
         return None
@@ -47,8 +47,8 @@ def users_session() -> "SparkSession | None":
 
 
 def masters_differ(users: "SparkSession", master: str | None) -> None:
-    """Raises ``ConfigError`` (``spark.other_session``) where the pipeline file names another master
-    than the user's session is on."""
+    """Raises ``ConfigError`` (``spark.other_session``) if the pipeline file names a master other
+    than that of the user's session."""
     its = users.conf.get("spark.master", None)
     if master is None or master == its or master.startswith("sc://"):
         return
@@ -61,7 +61,7 @@ def masters_differ(users: "SparkSession", master: str | None) -> None:
 
 def beside(users: "SparkSession", needs: SessionConf, conf: Mapping[str, str]) -> "SparkSession":
     """Opens a session on the Spark of ``users`` with the settings ``conf``. Raises ``ConfigError``
-    where that Spark lacks what a table format needs, or cannot give a session of its own."""
+    if that Spark lacks what a table format needs, or cannot open a separate session."""
     _refuse_lacks(users, needs)
     use_this_python(users)
     made = _another(users)
@@ -107,7 +107,7 @@ def _not_opened(failure: Exception) -> ConfigError:
 
 
 def _refuse_lacks(users: "SparkSession", needs: SessionConf) -> None:
-    """Raises ``ConfigError`` (``spark.lacks``) where the user's Spark was started without a setting
+    """Raises ``ConfigError`` (``spark.lacks``) if the user's Spark was started without a setting
     that can only be given at its start."""
     missing: list[str] = []
     for name, value in needs.conf.items():

@@ -2,12 +2,10 @@
 
 A JVM is found by a key of all that it cannot change while it runs: Java, Spark, jars, settings of
 its start, its environment, this code (Spark's idle workers hold what they imported), and what
-processes inherit (limits, umask, namespaces). Runs
-at the same time share it as long as it has slots. Where the keeper does not answer within a
-timeout, too few slots are free, or anything else fails, :func:`lease` returns None and the run
-starts a JVM of its own. ``PENSTOCK_DAEMON`` turns warm JVMs on and off. Not here: the keeper's side
-and its messages (``keeper``), the session (``warm_jvm``).
-"""
+processes inherit (limits, umask, namespaces). Concurrent runs share it as long as it has slots. If
+the keeper does not answer within a timeout, too few slots are free, or anything else fails,
+:func:`lease` returns None and the run starts its own JVM. ``PENSTOCK_DAEMON`` turns warm JVMs on
+and off. Not here: the keeper's side and its messages (``keeper``), the session (``warm_jvm``)."""
 
 import hashlib
 import hmac
@@ -52,8 +50,8 @@ _started: list["subprocess.Popen[bytes]"] = []
 
 
 class KeeperStart(NamedTuple):
-    """Holds the command of a JVM, its environment, which is the keeper's too, and the file
-    ``answer`` to which its gateway writes its address."""
+    """Holds the command of a JVM, its environment, which the keeper shares, and the file ``answer``
+    to which its gateway writes its address."""
 
     command: list[str]
     environ: dict[str, str]
@@ -82,8 +80,8 @@ class KeeperLimits(NamedTuple):
 class JvmLease:
     """Holds a JVM for this run until :meth:`release`; has the methods of ``jvm.Process``.
     ``slots``: the run's. ``first``: the JVM was started for this run. ``beside``: how many other
-    runs had the JVM when it was lent. ``log``: the open file of what Java prints, since the file is
-    deleted when the JVM dies; what it printed before ``log_from`` is of earlier runs."""
+    runs had the JVM when it was lent. ``log``: the open file of Java's output, since the file is
+    deleted when the JVM dies; output before ``log_from`` belongs to earlier runs."""
 
     def __init__(self, peer: Peer, grant: Mapping[str, Any], log: IO[bytes], *, first: bool):
         started: Mapping[str, Any] = grant["lease"]
@@ -108,8 +106,8 @@ class JvmLease:
         return code
 
     def kill(self) -> None:
-        """Gives the lease up without giving the JVM back: the keeper ends the JVM at once, or this
-        run's jobs where other runs have it too."""
+        """Gives the lease up without giving the JVM back: the keeper ends the JVM at once, or only
+        this run's jobs if other runs have it too."""
         with self._lock:
             self._close(-signal.SIGKILL)
 
@@ -122,15 +120,14 @@ class JvmLease:
             self._close(0)
 
     def name_session(self, tag: str) -> None:
-        """Tells the keeper the tag of this run's jobs, which it cancels where this process is
-        killed while other runs have the JVM. Raises ``OSError``."""
+        """Sends the keeper the tag of this run's jobs, which it cancels if this process is killed
+        while other runs have the JVM. Raises ``OSError``."""
         with self._lock:
             if self._peer is not None:
                 self._peer.say({"session": tag})
 
     def begin_cleaning(self) -> bool:
-        """Returns whether no other run has the JVM. Where it is so, none gets it before
-        :meth:`release`."""
+        """Returns whether no other run has the JVM. If so, none gets it before :meth:`release`."""
         with self._lock:
             if self._peer is None:
                 return False
@@ -164,16 +161,17 @@ class JvmLease:
 
 
 class _Busy(Exception):
-    """Too few slots are free, or another run has just started a keeper; stays in this module."""
+    """Raised if too few slots are free, or another run has just started a keeper; stays in this
+    module."""
 
 
 # -- whether and where
 
 
 def wanted(asked: bool | None, environ: Mapping[str, str] = os.environ) -> bool:
-    """Returns whether a JVM is to stay after the run. ``asked`` False: never. Else
-    ``PENSTOCK_DAEMON`` decides where it is set. Where it is not: True permits it, except in CI;
-    None does not."""
+    """Returns whether a JVM is to stay after the run. ``asked`` False: never. Otherwise
+    ``PENSTOCK_DAEMON`` decides if it is set; if not, True permits it, except in CI; None does
+    not."""
     if asked is False:
         return False
     if (value := environ.get(VARIABLE)) is not None:
@@ -204,10 +202,10 @@ def terms(
 
 
 def key_of(root: Path, properties: Mapping[str, Any]) -> str | None:
-    """Returns the name of the keeper's folder for a JVM with the ``properties`` and those that
-    a process inherits. It is an HMAC with a secret of the user's, since other users can read the
-    names of sockets, and settings may hold passwords (L10). None where others can write ``root``,
-    or the secret cannot be read."""
+    """Returns the name of the keeper's folder for a JVM with the ``properties`` and those that a
+    process inherits. It is an HMAC with a secret of the user's, since other users can read the
+    names of sockets, and settings may hold passwords (L10). None if others can write ``root``, or
+    the secret cannot be read."""
     if unsafe(root):
         return None
     file = root / _SECRET
@@ -232,8 +230,8 @@ def key_of(root: Path, properties: Mapping[str, Any]) -> str | None:
 
 
 def _code(package: Path) -> str:
-    """Returns a hash that is another one when a file of the package or of the libraries next to it
-    was replaced: an upgrade may keep the version, as that of a checkout does. Some 10 ms."""
+    """Returns a hash that changes when a file of the package or of the libraries next to it is
+    replaced: an upgrade may keep the version, as in a checkout. Takes some 10 ms."""
     seen = hashlib.sha256()
     for folder, _, names in os.walk(package):
         for name in names:
@@ -246,7 +244,7 @@ def _code(package: Path) -> str:
 
 
 def _inherited() -> dict[str, Any]:
-    """Returns the properties that a process inherits from its parent, by which a JVM that another
+    """Returns the properties that a process inherits from its parent, in which a JVM that another
     process started may differ."""
     limits = [n for n in dir(resource) if n.startswith("RLIMIT_")]
     found: dict[str, Any] = {
@@ -280,9 +278,9 @@ def lease(
     check: Callable[[], None],
     timeout: float,
 ) -> JvmLease | None:
-    """Leases the JVM under ``key`` of :func:`key_of`; where there is none, starts one as ``start``
-    says, within ``timeout`` seconds. ``check``: called while waiting; it may raise. Returns None
-    where the run must start a JVM of its own."""
+    """Leases the JVM under ``key`` (:func:`key_of`); if there is none, starts one from ``start``,
+    within ``timeout`` seconds. ``check``: called while waiting; it may raise. Returns None if the
+    run must start its own JVM."""
     folder = root / key
     try:
         if (peer := _connect(folder)) is None:
@@ -347,9 +345,9 @@ def _granted(
     *,
     first: bool,
 ) -> JvmLease | None:
-    """Waits ``seconds`` for the keeper's answer, ``longest`` where it shows that one will follow.
-    Closes the connection, which ends a JVM that is being started, where the lease is not granted.
-    Raises :class:`_Busy`."""
+    """Waits ``seconds`` for the keeper's answer, ``longest`` if it announces one. Closes the
+    connection, which ends a JVM that is being started, if the lease is not granted. Raises
+    :class:`_Busy`."""
     began = time.monotonic()
     lease: JvmLease | None = None
     try:
@@ -374,7 +372,7 @@ def _granted(
 
 
 def _connect(folder: Path) -> Peer | None:
-    """Connects to the keeper of a folder; None where there is none, or another user's."""
+    """Connects to the keeper of a folder; None if there is none, or it is another user's."""
     try:
         place = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     except OSError:
@@ -414,7 +412,7 @@ def status(root: Path) -> list[dict[str, Any]]:
 
 def stop(root: Path, seconds: float = 15.0) -> list[dict[str, Any]]:
     """Ends the idle JVMs, and waits for their end at most ``seconds``; a JVM that a run has (its
-    ``state`` is ``busy``) is ended after that run. Returns each keeper's description."""
+    ``state`` is ``busy``) ends after that run. Returns each keeper's description."""
     answers = [(f, _ask(f, "stop")) for f, _ in _all(root)]
     deadline = time.monotonic() + seconds
     for folder, answer in answers:

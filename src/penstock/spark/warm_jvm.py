@@ -1,12 +1,10 @@
 """Opens a session in a JVM that a keeper lends to this run, and cleans the JVM before returning it.
 
-Each run gets a new ``SparkSession`` (settings, views, current database) of the one Spark context.
-The last of the runs that have the JVM at the same time empties what sessions share when it gives
-the JVM back: cached tables, Delta's logs, the Java objects that Python held. A run gives it back
-only where none of its jobs runs any more; else the keeper ends these jobs, or the JVM. What Java
-printed during the run, for whichever run, is copied into the run's folder. Not here: the lease
-(``warm``), a run's own JVM (``jvm``).
-"""
+Each run gets a new ``SparkSession`` (settings, views, current database) on the one Spark context.
+The last of the concurrent runs empties what sessions share when it gives the JVM back: cached
+tables, Delta's logs, the Java objects that Python held. A run gives it back only after its last job
+has ended; else the keeper ends these jobs, or the JVM. Java's output during the run, for whichever
+run, is copied into the run's folder. Not here: the lease (``warm``), a run's own JVM (``jvm``)."""
 
 # pyright: reportPrivateUsage=false
 # PySpark has no public way to attach a session to a JVM that it did not start.
@@ -43,8 +41,8 @@ _LOG_BYTES = 64 << 20
 
 
 class WarmJvm(Jvm):
-    """Uses a lent JVM (``jvm.Jvm``). ``log``: the run's file, which gets what Java printed when the
-    run ends."""
+    """Uses a lent JVM (``jvm.Jvm``). ``log``: the run's file, which gets Java's output when the run
+    ends."""
 
     lent = True
     process: JvmLease
@@ -57,8 +55,8 @@ class WarmJvm(Jvm):
         self._session = ""
 
     def attach(self, seconds: float = ATTACH_SECONDS) -> SparkSession:
-        """Opens a new session. Raises whatever PySpark raises, also where the JVM does not answer a
-        call within ``seconds``: one that other runs have cannot be killed to end the call."""
+        """Opens a new session. Raises PySpark's errors, also if the JVM does not answer a call
+        within ``seconds``: a JVM that other runs have cannot be killed to end the call."""
         silence_dead_java()
         connect(self.process.address, seconds)
         if not self.process.beside:
@@ -75,15 +73,15 @@ class WarmJvm(Jvm):
         self.process.name_session(self._session)
         self._join_pool(session)
         spark = SparkSession(self._context, session)
-        # PySpark makes it the JVM's default, which threads of other runs would then be given
+        # PySpark makes it the JVM's default, which threads of other runs would then get
         jvm.org.apache.spark.sql.classic.SparkSession.setDefaultSession(first)
         wait_for_calls()
         return spark
 
     def _join_pool(self, session: Any) -> None:
-        """Gives the run's jobs a pool of the scheduler, which has the run's slots before others get
-        more than theirs: else tasks of the job that began first would get each slot that is free,
-        and those of a long query keep the lanes of a run beside it waiting."""
+        """Gives the run's jobs a scheduler pool, which gets the run's slots before others get more
+        than theirs. Otherwise tasks of the job that began first would get each free slot, and a
+        long query would keep the lanes of a concurrent run waiting."""
         jvm: Any = SparkContext._jvm
         scheduler = jvm.org.apache.spark.scheduler
         pool = scheduler.Pool(self._session, scheduler.SchedulingMode.FIFO(), self.process.slots, 1)
@@ -92,13 +90,12 @@ class WarmJvm(Jvm):
         self._pool = pool
 
     def said(self) -> str:
-        """Returns the end of what Java printed, of the open file."""
+        """Returns the end of Java's output from the open file."""
         return end_of(self.process.log)
 
     def end(self, stop: Callable[[], object], seconds: float = CLOSE_SECONDS) -> None:
-        """Gives the JVM back; where a job of this run still runs, or cleaning fails, the keeper
-        ends the job or the JVM.
-        ``stop`` is not called: it would stop Spark for later runs."""
+        """Gives the JVM back; if a job of this run still runs, or cleaning fails, the keeper ends
+        the job or the JVM. ``stop`` is not called: it would stop Spark for later runs."""
         del stop
         settled: list[bool] = []
         if self.process.poll() is None:
@@ -115,8 +112,8 @@ class WarmJvm(Jvm):
             self.process.kill()
 
     def _settle(self) -> bool:
-        """Waits for the run's jobs to end, then empties what sessions share, unless other runs
-        need it; returns whether that was done."""
+        """Waits for the run's jobs to end, then empties what sessions share, unless other runs need
+        it; returns whether that was done."""
         context, gateway = self._context, SparkContext._gateway
         if context is None or gateway is None:
             return False
@@ -157,8 +154,8 @@ class WarmJvm(Jvm):
 
 def _forget_objects(gateway: Any) -> None:
     """Frees the Java objects that the gateway keeps for Python, since a Python process that ends
-    does not tell the gateway. The gateway's own objects have other names. A call costs as much for
-    one object as for all: their names go to Java and back as one text."""
+    does not notify the gateway. The gateway's own objects have other names. A call costs as much
+    for one object as for all: their names go to Java and back as one text."""
     kept = gateway.java_gateway_server.getGateway().getBindings().keySet()
     names = [n for n in kept.toString()[1:-1].split(", ") if n[:1] == "o" and n[1:].isdigit()]
     jvm = gateway.jvm

@@ -2,10 +2,9 @@
 
 Spark puts a zip of its Python part first on its workers' path, and modules in a zip are compiled at
 every start: 0.7 s of CPU, against 0.15 s for the installed package. The zip is inside that package,
-so both are of one version. PySpark itself is loaded without NumPy, which it imports for statistics
-that no worker of ours asks for; what runs in a worker finds it (a user's data source may need it).
-``session`` names this module in Spark's settings (``spark.python.daemon.module``).
-"""
+so both have one version. PySpark itself is loaded without NumPy, which it imports for statistics
+that no worker of ours uses; code that runs in a worker can still import it (a user's data source
+may need it). ``session`` names this module in Spark's settings (``spark.python.daemon.module``)."""
 
 import os
 import runpy
@@ -19,8 +18,8 @@ from penstock.unused_packages import leave_out, let_in
 
 
 def without_zips(path: Sequence[str], spark_home: str) -> list[str]:
-    """Returns ``path`` without Spark's own zips, where the package that holds them can be imported
-    from it; else unchanged."""
+    """Returns ``path`` without Spark's own zips if the package that holds them can be imported from
+    it; else unchanged."""
     package, site = os.path.join(spark_home, "__init__.py"), os.path.dirname(spark_home)
     if not os.path.isfile(package) or site not in path:
         return list(path)

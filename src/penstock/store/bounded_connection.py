@@ -1,14 +1,13 @@
-"""Connects to Postgres so that every wait for the server has a bound of this side too (L11).
+"""Connects to Postgres so that every wait for the server also has a bound on this side (L11).
 
-The server's own timeouts do not help where the server is stopped, or where bytes are lost while the
-sockets stay open. Imports psycopg: only what uses Postgres may import this, when it does. Not here:
-the bounds (``patience``), the options and settings of a session (``database_url``).
+The server's own timeouts do not help if the server is stopped, or if bytes are lost while the
+sockets stay open. Imports psycopg: import this module only when Postgres is used. Not here: the
+bounds (``patience``), the options and settings of a session (``database_url``).
 
-Each connection names itself (``application_name``). One that is given up here may live on in the
-server, inside a transaction and with its locks: its name is kept in :attr:`Link.lost`, and the next
-connection ends that session. The name is the connection's, also behind a pooler, which sets it for
-whoever uses a session; a process id would be of whoever uses it now.
-"""
+Each connection names itself (``application_name``). A connection that is given up here may live on
+in the server, inside a transaction and with its locks. Its name is kept in :attr:`Link.lost`, and
+the next connection ends that session. The name belongs to the connection even behind a pooler,
+which sets it for the current user of a session; a process id would not."""
 
 import time
 import uuid
@@ -32,15 +31,15 @@ _END_LOST = (
 
 class Link:
     """Opens connections to one database. ``silence``: for how many seconds a statement may wait for
-    a byte of the server; None: for ever. ``lost``: the names of connections that were given up and
-    whose sessions are not known to have ended."""
+    a byte of the server; None: without limit. ``lost``: the names of connections that were given up
+    and whose sessions may not have ended."""
 
     def __init__(self, silence: Callable[[], float | None]) -> None:
         self.silence = silence
         self.lost: set[str] = set()
 
     def connect(self, conninfo: str = "", **options: Any) -> "BoundedConnection":
-        """Connects, as ``psycopg.connect`` does, and raises what that raises."""
+        """Connects like ``psycopg.connect``, and raises the same errors."""
         unique = f":{uuid.uuid4().hex[:12]}"
         given = str(options.get("application_name") or "penstock")
         name = f"{given[: _NAME_BYTES - len(unique)]}{unique}"
@@ -54,7 +53,7 @@ class Link:
         return connection
 
     def end_lost(self, connection: "BoundedConnection") -> None:
-        """Ends the sessions of connections that were given up: they may hold locks."""
+        """Ends the sessions of connections that were given up, since they may hold locks."""
         if self.lost:
             names = [*self.lost]
             connection.execute(_END_LOST, (names,))
@@ -86,7 +85,7 @@ class BoundedConnection(psycopg.Connection[Any]):
             raise
 
     def _wait_or_close(self, gen: PQGen[RV]) -> RV:
-        """Ends at a Ctrl-C at once: a server that is stopped would take no order to cancel."""
+        """Ends at once at a Ctrl-C: a stopped server would not obey an order to cancel."""
         try:
             return waiting.wait(gen, self.pgconn.socket, interval=_WAKE_SECONDS)
         except KeyboardInterrupt:
@@ -94,7 +93,7 @@ class BoundedConnection(psycopg.Connection[Any]):
             raise
 
     def _bounded(self, gen: PQGen[RV], wanted: Any) -> Generator[Any, Any, RV]:
-        """Passes on what ``gen`` waits for. It goes on several times a second, ready or not."""
+        """Passes on what ``gen`` waits for, and resumes several times a second, ready or not."""
         moved = time.monotonic()
         try:
             while True:

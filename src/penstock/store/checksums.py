@@ -1,12 +1,11 @@
 """Adds a checksum to JSON text that the store keeps, and checks it when the text is read.
 
 The checksum is in the same value as the text, so that no statement writes one without the other: a
-line of 32 blanks after the JSON, a space for each 0 and a tab for each 1 of the CRC-32. Blanks
-after a JSON text are no part of it, so earlier versions of Penstock read such a value as it is; the
-values that they write have no checksum, which is accepted. The CRC covers the text, byte for byte,
-and ``about``: what the value is of. Connector keys, which are not JSON, have the checksum in bytes
-that no UTF-8 text has. Not here: what follows from damage (``damage``).
-"""
+line of 32 blanks after the JSON, a space for each 0 and a tab for each 1 of the CRC-32. JSON
+parsers ignore blanks after the text, so earlier versions of Penstock read such a value unchanged;
+the values that they write have no checksum, which is accepted. The CRC covers the text, byte for
+byte, and ``about``, which identifies the value. Connector keys, which are not JSON, have the
+checksum in bytes that no UTF-8 text has. Not here: what follows from damage (``damage``)."""
 
 import re
 import zlib
@@ -28,8 +27,8 @@ def sealed(text: str, about: str) -> str:
 
 
 def is_sealed(value: str) -> bool:
-    """Returns whether a stored value has a checksum: not, where an earlier version of Penstock
-    wrote it."""
+    """Returns whether a stored value has a checksum; values of earlier versions of Penstock have
+    none."""
     return _BLANKS.search(value, max(0, len(value) - 33)) is not None
 
 

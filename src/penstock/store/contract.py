@@ -1,11 +1,10 @@
-"""Defines the interface of the state store, ``Store``, and the structs that it takes and gives.
+"""Defines the interface of the state store, ``Store``, and the structs that it takes and returns.
 
 One store serves many pipelines. Every write of a run compares its lease's token in the same
-transaction (L12) and raises ``LeaseLost`` where another run took the pipeline over. Any call may
-raise ``StateError``. Methods that read take the pipeline's name and need no lease. Not here: what
-is written when (``engine``), how it is stored (``store.sql``, ``store.memory``), how a new state
-joins the saved ones: that is the protocol's (``protocols/*/state.py``), given as ``merge``.
-"""
+transaction (L12) and raises ``LeaseLost`` if another run took the pipeline over. Any call may raise
+``StateError``. Methods that read take the pipeline's name and need no lease. Not here: what is
+written when (``engine``), how it is stored (``store.sql``, ``store.memory``), how a new state joins
+the saved ones: the protocol decides that (``protocols/*/state.py``), passed as ``merge``."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
@@ -36,20 +35,20 @@ returns every state to save. It may raise, and then the transaction is rolled ba
 class Holder(msgspec.Struct, frozen=True, kw_only=True):
     """Identifies the run that has a lease; the error ``Locked`` shows it. ``boot``
     (:func:`lock_holder.boot`) and ``pid`` show, on the same machine, whether the holder's process
-    lives. ``started_at``: ISO 8601, UTC. ``lease_seconds``: the length of its lease, which a store
-    fills in."""
+    lives. ``started_at``: ISO 8601, UTC. ``lease_seconds``: the length of its lease, filled in by
+    the store."""
 
     name: str  # user@host
     pid: int
     boot: str
     started_at: str
     run: str
-    lease_seconds: float = 60.0  # what earlier versions of Penstock, which did not store it, took
+    lease_seconds: float = 60.0  # the length before Penstock stored it
 
 
 class PipelineLock(msgspec.Struct, frozen=True, kw_only=True):
     """Describes who has a pipeline's lease now. ``renewal``: another number after each renewal; it
-    is compared with itself alone, never with a clock. ``seconds``: the lease's length, in which its
+    is compared only with itself, never with a clock. ``seconds``: the lease's length, in which its
     holder renews it several times. ``alive``: whether the holder's process lives; None: that cannot
     be checked from here."""
 
@@ -79,7 +78,7 @@ class Lease(msgspec.Struct, frozen=True):
 
 class LoadIntent(msgspec.Struct, frozen=True, kw_only=True):
     """Describes a load to be written to the ledger, which gives it its key, number and token.
-    Fields as of ``Load``."""
+    Fields as in ``Load``."""
 
     stream: StreamId
     disposition: WriteDisposition = msgspec.field(name="shape")
@@ -96,12 +95,12 @@ class LoadIntent(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def reaches_table(self) -> bool:
-        """Whether there is anything to commit; as ``Load.reaches_table``."""
+        """Whether there is anything to commit; like ``Load.reaches_table``."""
         return bool(self.parts) or self.replaces
 
 
 class GroupIntent(msgspec.Struct, frozen=True, kw_only=True):
-    """Describes a group to be written to the ledger, which gives it its id. Fields as of
+    """Describes a group to be written to the ledger, which gives it its id. Fields as in
     ``Group``."""
 
     loads: tuple[LoadIntent, ...]
@@ -147,11 +146,12 @@ class Store(Protocol):
     def acquire(
         self, pipeline: str, holder: Holder, ttl: float, over: PipelineLock | None = None
     ) -> Lease:
-        """Takes the pipeline's lease, storing the pipeline where it is new. Takes it over from a
-        holder whose process has ended, and, where that cannot be checked, from the holder of
+        """Takes the pipeline's lease, and stores the pipeline if it is new. Takes the lease over
+        from a holder whose process has ended or, if that cannot be checked, from the holder of
         ``over`` that did not renew it since. Raises ``Locked``, which names the holder and its
-        start, where another run has it. Callers use ``pipeline_lock.take``, which waits for a
-        holder that cannot be checked. ``ttl``: seconds without a renewal after which it is dead."""
+        start, if another run has it. Callers use ``pipeline_lock.take``, which waits for a holder
+        that cannot be checked. ``ttl``: seconds without a renewal after which the holder is
+        dead."""
         ...
 
     def lock(self, pipeline: str) -> PipelineLock | None:
@@ -163,7 +163,7 @@ class Store(Protocol):
         ...
 
     def release(self, lease: Lease) -> None:
-        """Gives the lease back; no-op where another run has taken it over."""
+        """Gives the lease back; no-op if another run has taken it over."""
         ...
 
     # -- counters, never restarted
@@ -172,15 +172,15 @@ class Store(Protocol):
         ...
 
     def last_epoch(self, pipeline: str) -> int:
-        """Returns the epoch number that was given last; 0: none was."""
+        """Returns the last epoch number given; 0: none."""
         ...
 
     def close_epochs(
         self, lease: Lease, last: dict[int, int], shares: Mapping[int, int] | None = None
     ) -> None:
-        """Closes epochs: of epoch ``k`` only segments up to seq ``last[k]`` count from now on,
-        whatever a process that is still alive somewhere seals later. ``shares[k]``: the sum of
-        ``Segment.shares`` over those segments. An epoch that is closed already stays as it is."""
+        """Closes epochs: from now on only segments of epoch ``k`` up to seq ``last[k]`` count,
+        whatever a process that still runs somewhere seals later. ``shares[k]``: the sum of
+        ``Segment.shares`` over those segments. A closed epoch stays unchanged."""
         ...
 
     def closed_epochs(self, pipeline: str) -> dict[int, int]:
@@ -194,7 +194,7 @@ class Store(Protocol):
 
     def open_epochs(self, pipeline: str) -> set[int]:
         """Returns the epochs that were given out and not closed, whether or not they have a log: a
-        driver whose lease was taken over may begin one later."""
+        driver whose lease was taken over may still begin one."""
         ...
 
     def new_generation(self, lease: Lease, streams: Iterable[StreamId]) -> dict[StreamId, int]:
@@ -208,15 +208,15 @@ class Store(Protocol):
     # -- the ledger (L1, L3)
     def intend(self, lease: Lease, groups: Sequence[GroupIntent], merge: Merge) -> list[Group]:
         """Writes what will be committed to the ledger, and gives each load its number. A group
-        without loads counts as committed at once, so its states are saved as by :meth:`loaded`.
-        A load that publishes the refresh of a stream ends the pending one (``Refresh``).
-        Raises ``StateError`` (``state.consumed_twice``) where a group consumes a share of a segment
-        that was consumed or abandoned before."""
+        without loads counts as committed at once, so its states are saved as by :meth:`loaded`. A
+        load that publishes the refresh of a stream ends the pending one (``Refresh``). Raises
+        ``StateError`` (``state.consumed_twice``) if a group consumes a share of a segment that was
+        consumed or abandoned before."""
         ...
 
     def settle(self, lease: Lease, groups: Sequence[GroupIntent], merge: Merge) -> list[Group]:
-        """Writes groups to the ledger that a destination has acked already, as :meth:`intend` and
-        then :meth:`loaded` of every load would, in one transaction."""
+        """Writes groups that a destination has already acked to the ledger, like :meth:`intend` and
+        then :meth:`loaded` of every load, in one transaction."""
         ...
 
     def loaded(self, lease: Lease, done: Sequence[tuple[int, Load]], merge: Merge) -> None:
@@ -227,8 +227,8 @@ class Store(Protocol):
         ...
 
     def expected_loads(self, pipeline: str) -> dict[StreamId, ExpectedLoad]:
-        """Returns the load that each stream's table has at least: the last one that is committed. A
-        stream without one, or whose table is accepted as it is (:meth:`adopt`), is left out."""
+        """Returns the least load that each stream's table must have: the last committed one. Leaves
+        out a stream without one, or whose table is accepted with any number (:meth:`adopt`)."""
         ...
 
     def adopt(self, lease: Lease, streams: Iterable[StreamId]) -> None:
@@ -238,9 +238,9 @@ class Store(Protocol):
         ...
 
     def renumber(self, lease: Lease, above: Mapping[StreamId, int]) -> set[StreamId]:
-        """Gives new numbers, in order, to the uncommitted loads of those of these streams that
-        :meth:`adopt` named and that have no committed load since; returns these streams. ``above``:
-        the number that each stream's table has; new numbers are greater than it."""
+        """Gives new numbers, in order, to the uncommitted loads of those streams that :meth:`adopt`
+        named and that have no committed load since; returns these streams. ``above``: the number of
+        each stream's table; new numbers are greater."""
         ...
 
     def open_groups(self, pipeline: str) -> list[Group]:
@@ -262,13 +262,13 @@ class Store(Protocol):
 
     def forget(self, lease: Lease, epochs: Iterable[int]) -> None:
         """Drops the consumed shares of these epochs, whose log files were deleted, and the keys
-        that their tasks wrote and that no checkpoint covers. That they are closed stays stored."""
+        that their tasks wrote and that no checkpoint covers. The epochs stay closed."""
         ...
 
     # -- states
     def states(self, pipeline: str, *, only_sound: bool = False) -> list[StoredState]:
         """Returns the saved states, in the order in which they were saved. Raises ``StateError``
-        (``state.damaged``) where one is not what was saved; ``only_sound``: leaves such states out
+        (``state.damaged``) if one is not what was saved; ``only_sound``: leaves such states out
         instead."""
         ...
 
@@ -277,8 +277,8 @@ class Store(Protocol):
         ...
 
     def verify(self, pipeline: str) -> None:
-        """Raises ``StateError`` (``state.damaged``) where a stored value that decides what is read
-        or loaded is not what was written."""
+        """Raises ``StateError`` (``state.damaged``) if a stored value that decides what is read or
+        loaded is not what was written."""
         ...
 
     def replace_states(
@@ -298,33 +298,33 @@ class Store(Protocol):
         ...
 
     def floors(self, pipeline: str) -> dict[StreamId | None, int]:
-        """Maps a stream to its floor: the last epoch before its states were replaced. States of
+        """Maps a stream to its floor: the last epoch before its states were replaced. States from
         groups of epochs up to it are not saved. None: the floor of every stream."""
         ...
 
     def state_history(self, pipeline: str, limit: int = 100) -> list[dict[str, Any]]:
         """Returns the changes of saved states, newest first, as ``rules.history_entry`` makes them:
-        {"at", "run", "scope", "type", "blob"}; where one is not what was saved, its blob is None
-        and "damaged" True. The newest 1,000 are kept, of 32 Mi characters in
-        all; the newest one whatever its size."""
+        {"at", "run", "scope", "type", "blob"}; if one is not what was saved, its blob is None and
+        "damaged" True. Keeps the newest 1,000, up to 32 Mi characters in all, and always the newest
+        one."""
         ...
 
     # -- connectors' own keys
     def begin_keys(self, lease: Lease, task: str) -> None:
         """Permits ``task`` to write keys (``task_keys.open_keys``). ``task``: a name that is never
-        used again, of ``keys.lane_task`` or ``keys.push_task``."""
+        reused, from ``keys.lane_task`` or ``keys.push_task``."""
         ...
 
     def end_keys(
         self, lease: Lease, covered: Iterable[CoveredKeys] = (), tasks: Iterable[str] | None = None
     ) -> None:
-        """Forbids these tasks (None: all) to write keys, also those whose process is still alive,
-        and drops what they wrote beyond what the ledger's groups and ``covered`` cover.
-        ``covered``: of checkpoints that are sealed and not yet in a group."""
+        """Forbids these tasks (None: all) to write keys, even if their process still lives, and
+        drops what they wrote beyond what the ledger's groups and ``covered`` cover. ``covered``:
+        from checkpoints that are sealed and not yet in a group."""
         ...
 
     def reset_keys(self, lease: Lease, streams: Sequence[StreamId]) -> None:
-        """Deletes the own keys of these streams, as a reset of them does."""
+        """Deletes the own keys of these streams, as their reset does."""
         ...
 
     def connector_keys(self, pipeline: str) -> dict[KeyAddress, str]:
@@ -333,21 +333,21 @@ class Store(Protocol):
 
     # -- what is remembered of streams, and schemas, which only grow
     def remembered(self, pipeline: str, streams: Iterable[StreamId] | None = None) -> Remembered:
-        """Returns what :meth:`remember` stored of these streams (None: of all). The names of tables
-        (``Remembered.tables``) are always those of all streams."""
+        """Returns what :meth:`remember` stored for these streams (None: for all). The names of
+        tables (``Remembered.tables``) are always those of all streams."""
         ...
 
     def remember(
         self, lease: Lease, more: Remembered, *, taken_up: Iterable[StreamId] = ()
     ) -> None:
-        """Adds ``more`` to what is stored of streams. Names only grow: raises ``StateError``
-        (``state.name_changed``) where a stored name would change. ``more.modes`` take the place of
-        a stream's earlier ones. ``taken_up``: streams to remove from ``passed_over``."""
+        """Adds ``more`` to what is stored for streams. Names only grow: raises ``StateError``
+        (``state.name_changed``) if a stored name would change. ``more.modes`` replace a stream's
+        earlier ones. ``taken_up``: streams to remove from ``passed_over``."""
         ...
 
     def schema_version(self, lease: Lease, stream: StreamId, schema: RowSchema) -> RowSchema:
-        """Stores a stream's schema and returns it with its version: the newest one's where its
-        fields are the same, else the next."""
+        """Stores a stream's schema and returns it with its version: the newest one's if its fields
+        are the same, else the next."""
         ...
 
     def schema_versions(
@@ -367,11 +367,11 @@ class Store(Protocol):
         ...
 
     def remember_source(self, lease: Lease, protocol: str, reference: str) -> None:
-        """Stores the source that the pipeline's states belong to, in place of the earlier one."""
+        """Stores the source that the pipeline's states belong to, and replaces the earlier one."""
         ...
 
     def source_of(self, pipeline: str) -> StateSource | None:
-        """Returns the source that the pipeline's states belong to; None where no run has stored
+        """Returns the source that the pipeline's states belong to; None if no run has stored
         one."""
         ...
 
@@ -383,13 +383,13 @@ class Store(Protocol):
     # -- connector configuration that a connector changed (CONTROL): secret
     def config_override(self, pipeline: str, role: str) -> tuple[str, dict[str, Any]] | None:
         """Returns (hash of the user's config that the connector was given, the whole new config) of
-        the connector of ``role``; None where it changed nothing."""
+        the connector of ``role``; None if it changed nothing."""
         ...
 
     def set_config_override(
         self, lease: Lease, role: str, base_hash: str, config: dict[str, Any]
     ) -> None:
-        """Stores what :meth:`config_override` returns, in place of the earlier one."""
+        """Stores what :meth:`config_override` returns, and replaces the earlier one."""
         ...
 
     # -- runs
@@ -402,13 +402,13 @@ class Store(Protocol):
         ...
 
     def runs(self, pipeline: str | None, limit: int = 100) -> list[dict[str, Any]]:
-        """Returns the reports of a pipeline's runs (None: of all pipelines), newest first; of a run
-        without a report, what ``rules.unfinished_report`` makes."""
+        """Returns the reports of a pipeline's runs (None: of all pipelines), newest first; for a
+        run without a report, the result of ``rules.unfinished_report``."""
         ...
 
     def forget_runs(self, lease: Lease, runs: Sequence[str]) -> None:
-        """Deletes these runs of the pipeline, with their reports; those that are not there are
-        passed over."""
+        """Deletes these runs of the pipeline, with their reports; ignores runs that do not
+        exist."""
         ...
 
     def pipelines(self) -> list[str]:
@@ -416,8 +416,8 @@ class Store(Protocol):
         ...
 
     def waiting(self) -> float:
-        """Returns for how many seconds the oldest call of another thread has not returned; 0: none
-        goes on."""
+        """Returns for how many seconds the oldest call of another thread has been running; 0:
+        none."""
         ...
 
     def close(self) -> None:

@@ -1,9 +1,8 @@
-"""Makes the errors for stored values that do not have their checksum: what is damaged, and the ways
+"""Makes the errors for stored values whose checksum does not match: what is damaged, and the ways
 out.
 
 Not here: checksums (``checksums``), where values are read (``ledger``, ``names_and_schemas``,
-``keys_ledger``, ``sql``).
-"""
+``keys_ledger``, ``sql``)."""
 
 import shlex
 
@@ -13,8 +12,8 @@ from penstock.store.checksums import Mismatch, opened
 
 
 def open_value(pipeline: str, value: str, about: str) -> str:
-    """Returns the JSON text of a stored value that is no state. ``about``: what it is of, as it was
-    sealed. Raises ``StateError``."""
+    """Returns the JSON text of a stored value other than a state. ``about``: the identity with
+    which it was sealed. Raises ``StateError``."""
     try:
         return opened(value, about)
     except Mismatch:
@@ -38,8 +37,8 @@ def state_damaged(pipeline: str, scope: StateScope) -> StateError:
 
 
 def value_damaged(pipeline: str, about: str) -> StateError:
-    """Makes the error for any other value that decides what is read and loaded. ``about``: what it
-    is of."""
+    """Makes the error for any other value that decides what is read and loaded. ``about``: its
+    identity."""
     name = shlex.quote(pipeline)
     return StateError(
         f"what the state store holds of pipeline {pipeline!r} is damaged: {about} is not what was"

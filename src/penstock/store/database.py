@@ -2,10 +2,9 @@
 
 SQLite and Postgres differ here, and in ``task_keys``, which opens a task's own connection. Not
 here: tables (``schema``), what is written in them (``sql``, ``ledger``). Every wait is bounded
-(L11). A transaction whose database is out of reach raises ``Outage``; ``Patience`` repeats the
-call that it is of. No stored value reaches the text of an error: connector configuration is too
-(L10).
-"""
+(L11). A transaction whose database is unreachable raises ``Outage``; ``Patience`` then repeats the
+whole call. The text of an error contains no stored value, not even connector configuration
+(L10)."""
 
 import os
 import sqlite3
@@ -48,7 +47,7 @@ LEAST_BYTES = 128 << 10
 class Database:
     """Runs transactions on one open database; safe for use by several threads. ``place``: the file
     or the URL without its password, for messages. Any call raises ``StateError`` in place of the
-    database's exceptions: ``Outage`` where a call that is repeated may succeed."""
+    database's exceptions: ``Outage`` if a repeated call may succeed."""
 
     def __init__(self, engine: Engine, place: str, patience: Patience) -> None:
         self.place, self.patience = place, patience
@@ -58,15 +57,15 @@ class Database:
 
     @contextmanager
     def reading(self) -> Generator[Connection]:
-        """Opens a read transaction: on SQLite one snapshot, which blocks no writer."""
+        """Opens a read transaction: on SQLite a single snapshot, which blocks no writer."""
         with self._errors(), self._engine.connect() as conn:
             yield conn
 
     @contextmanager
     def writing(self, done: Callable[[Connection], bool] | None = None) -> Generator[Connection]:
         """Opens a write transaction: committed at the end of the block, rolled back on any
-        exception. On SQLite it excludes every other writer from its start. ``done``: whether the
-        transaction is committed, asked in another one where the commit got no answer; None: the
+        exception. On SQLite it excludes every other writer from its start. ``done``: checks, in
+        another transaction, whether this one is committed if the commit got no answer; None: the
         call may be repeated in either case."""
         committing = False
         try:
@@ -83,7 +82,7 @@ class Database:
     @contextmanager
     def recognised(self, pipeline: str) -> Generator[WriteToken | None]:
         """Draws the token of a write transaction of the pipeline, by which :meth:`is_written`
-        recognises it; None on SQLite, which answers to every commit."""
+        recognises it; None on SQLite, which answers every commit."""
         if self._is_sqlite:
             yield None
         else:
@@ -95,8 +94,8 @@ class Database:
         return self.now(conn) if written is None else write_tokens.put(conn, written)
 
     def is_written(self, conn: Connection, written: WriteToken | None) -> bool:
-        """Returns whether the transaction of this token is committed; asked under the pipeline's
-        lock."""
+        """Returns whether the transaction with this token is committed. Call it under the
+        pipeline's lock."""
         return written is not None and write_tokens.is_put(conn, written)
 
     def _is_done(self, done: Callable[[Connection], bool]) -> bool:
@@ -113,7 +112,7 @@ class Database:
 
     @contextmanager
     def patient(self, conn: Connection) -> Generator[None]:
-        """Lets the statements of the block take long, for a migration."""
+        """Lets the statements in the block take long, for a migration."""
         if self._is_sqlite:
             yield
             return
@@ -151,9 +150,8 @@ class Database:
 
 
 def open_sqlite(path: Path, patience: Patience | None = None) -> Database:
-    """Opens or creates a SQLite file; it and its ``-wal`` and ``-shm`` files have mode 0600.
-    Raises ``StateError``; another program's database is refused (``state.not_a_store``) as it is.
-    """
+    """Opens or creates a SQLite file; it and its ``-wal`` and ``-shm`` files have mode 0600. Raises
+    ``StateError``; refuses another program's database (``state.not_a_store``) unchanged."""
     patience = patience or Patience()
     patience.seconds = BUSY_SECONDS
     with _file_errors(path):
@@ -179,10 +177,10 @@ def open_sqlite(path: Path, patience: Patience | None = None) -> Database:
 
 
 def open_postgres(url: str, patience: Patience | None = None) -> Database:
-    """Opens a store in a Postgres database. ``url``: as
+    """Opens a store in a Postgres database. ``url``: like
     ``postgresql://user:password@host:port/database``, with any libpq option after ``?``. Raises
-    ``ConfigError`` for a URL that cannot be read, and ``StateError`` where the server cannot be
-    reached, or ``psycopg`` or SQLAlchemy 2, which has a dialect for it, is not installed."""
+    ``ConfigError`` for a URL that cannot be read, and ``StateError`` if the server cannot be
+    reached, or if ``psycopg`` or SQLAlchemy 2, which has a dialect for it, is not installed."""
     try:
         from penstock.store.bounded_connection import BoundedConnection, Link
 
@@ -235,8 +233,8 @@ def _migrated(database: Database) -> Database:
 
 
 def _create_file(path: Path) -> None:
-    """Creates the file with mode 0600 where there is none. A file that exists is not opened here:
-    closing it would drop this process's locks on it (POSIX)."""
+    """Creates the file with mode 0600 if it is missing. Does not open an existing file: closing it
+    would drop this process's locks on it (POSIX)."""
     make_folder(path.parent, 0o700)
     try:
         write_new(path, b"")
@@ -336,14 +334,14 @@ def update_all(
 
 
 def refuse_full(path: Path) -> None:
-    """Raises ``StateError`` (``state.disk_full``) where the disk of the SQLite file ``path`` has
-    less than :data:`LEAST_BYTES` left: SQLite maps a file of the store into memory, and a page
-    without a block on the disk ends the process by SIGBUS. Raises ``OSError``. Not here: a disk
-    that is full, which SQLite reports (``database_url.failed``)."""
+    """Raises ``StateError`` (``state.disk_full``) if the disk of the SQLite file ``path`` has less
+    than :data:`LEAST_BYTES` left: SQLite maps a file of the store into memory, and a page without a
+    block on the disk ends the process by SIGBUS. Raises ``OSError``. Not here: a full disk, which
+    SQLite reports (``database_url.failed``)."""
     disk = os.statvfs(path.parent)
     blocks = disk.f_bavail
     if not blocks and not os.geteuid():
-        blocks = disk.f_bfree  # what is reserved for the system's administrator
+        blocks = disk.f_bfree  # what is reserved for root counts
     left = blocks * disk.f_frsize
     if disk.f_blocks and left < LEAST_BYTES:
         raise StateError(

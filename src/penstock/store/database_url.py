@@ -1,9 +1,8 @@
 """Reads a store's URL, and gives connection options, timeouts, the SQL dialect and ``StateError``.
 
-Imported beside a connector too, so it imports neither SQLAlchemy nor a database driver. Not here:
-connections (``database`` in the driver, ``task_keys`` in a task). No stored value reaches the text
-of an error (L10).
-"""
+Connector processes import it too, so it imports neither SQLAlchemy nor a database driver. Not here:
+connections (``database`` in the driver, ``task_keys`` in a task). The text of an error contains no
+stored value (L10)."""
 
 import sqlite3
 from collections.abc import Iterable, Iterator
@@ -75,7 +74,7 @@ def libpq_options() -> dict[str, Any]:
 
 
 def store_options() -> dict[str, Any]:
-    """Returns :func:`libpq_options` for a store: of several hosts, the one that can be written."""
+    """Returns :func:`libpq_options` for a store: of several hosts, selects the writable one."""
     return {**libpq_options(), "target_session_attrs": "read-write"}
 
 
@@ -132,9 +131,9 @@ def unreadable_url() -> ConfigError:
 
 
 def failed(cause: Any, place: str, *, down: bool = False) -> StateError:
-    """Makes a ``StateError`` of a database driver's exception, with a code and hint by its message:
-    an ``Outage`` where it may pass. ``place``: the file or the URL without its password. ``down``:
-    an outage goes on, so that a lock may be of a session that was lost."""
+    """Makes a ``StateError`` from a database driver's exception, with a code and hint by its
+    message; an ``Outage`` if the failure may pass. ``place``: the file or the URL without its
+    password. ``down``: an outage is going on, so a lock may belong to a lost session."""
     words = _first_words(cause)
     code, hint = "state.failed", "see that the database is whole and reachable, then run again"
     if "locked" in words or "lock timeout" in words:

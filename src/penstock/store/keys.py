@@ -1,11 +1,10 @@
 """Defines the port through which a connector reads and writes its own keys, and ports in memory.
 
-Connector keys are apart from the cursors in states. What a task writes is seen at once by every
-task of the run, and becomes durable with the checkpoint that covers it; so a port also counts
+Connector keys are separate from the cursors in states. Every task of the run sees at once what a
+task writes. It becomes durable with the checkpoint that covers it, so a port also counts
 checkpoints. Not here: what a scope means to a protocol (``protocols``, which call a
 :class:`KeyPort`), the port on the store (``task_keys``), the rules of versions (``keys_ledger``),
-when a checkpoint is committed (``engine``).
-"""
+when a checkpoint is committed (``engine``)."""
 
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -94,7 +93,7 @@ class KeyPort(Protocol):
     connector gets any exception of a call as the error ``STATE_BACKEND``."""
 
     def get(self, place: KeyAddress) -> str | None:
-        """Returns a key's value; None where there is no such key."""
+        """Returns a key's value; None if there is no such key."""
         ...
 
     def put(self, place: KeyAddress, value: str) -> None:
@@ -102,12 +101,12 @@ class KeyPort(Protocol):
         ...
 
     def compare_and_swap(self, place: KeyAddress, expected: str | None, new: str) -> bool:
-        """Writes ``new`` where the value is ``expected`` (None: where there is none); returns
-        whether it was."""
+        """Writes ``new`` if the value is ``expected`` (None: if there is none); returns whether it
+        was."""
         ...
 
     def delete(self, place: KeyAddress) -> bool:
-        """Deletes a key; returns whether there was one."""
+        """Deletes a key; returns whether it existed."""
         ...
 
     def delete_under(self, under: KeyAddress) -> int:
@@ -121,8 +120,8 @@ class KeyPort(Protocol):
 
     def page_under(self, under: KeyAddress, after: str | None = None) -> list[tuple[str, str]]:
         """Returns a page of the keys that :meth:`delete_under` would delete, with their values:
-        those after the key ``after``, in the order of their code points, at most
-        :data:`PAGE_KEYS` and about :data:`PAGE_BYTES`. An empty page: there are no more."""
+        those after the key ``after``, in the order of their code points, at most :data:`PAGE_KEYS`
+        and about :data:`PAGE_BYTES`. An empty page is the end."""
         ...
 
     def begin(self, scope: str) -> None:

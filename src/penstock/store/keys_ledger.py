@@ -1,14 +1,13 @@
 """Reads and writes connector keys in SQL: which task may write, which versions become durable.
 
 A key has several versions: the durable one (no task), and those that tasks wrote and no committed
-checkpoint covers yet; the newest counts. A version may say that the key is deleted; it stays until
-it hides no older one. Every store uses these functions, in tasks and in the driver, over one small
-interface (:class:`Sql`). They are plain SQL and not SQLAlchemy's, because tasks write keys beside a
-connector, where SQLAlchemy may not be imported: it would cost every lane's start more than all
-other imports. ``Sql`` is implemented by ``task_keys`` (a task's own connection),
-``database.PlainSql`` (the driver's transactions) and ``memory``. Not here: leases (``sql``),
-when a checkpoint is committed (``ledger``).
-"""
+checkpoint covers yet; the newest counts. A version may be a tombstone of a deleted key; it stays as
+long as it hides an older version. Every store uses these functions, in tasks and in the driver,
+over one small interface (:class:`Sql`). They are plain SQL, because tasks write keys in a
+connector's process, where SQLAlchemy must not be imported: it would cost every lane's start more
+than all other imports. ``Sql`` is implemented by ``task_keys`` (a task's own connection),
+``database.PlainSql`` (the driver's transactions) and ``memory``. Not here: leases (``sql``), when a
+checkpoint is committed (``ledger``)."""
 
 import hashlib
 import json
@@ -81,8 +80,7 @@ def slot_of(place: KeyAddress) -> str:
 
 
 def newest(sql: Sql, pipeline: str, place: KeyAddress) -> tuple[int, str | None]:
-    """Returns the newest version number of a key (0: it has none) and its value; None: there is no
-    such key."""
+    """Returns the newest version number of a key (0: none) and its value; None: no such key."""
     found = sql.rows(
         "SELECT version, value, gone FROM penstock_keys WHERE pipeline = ? AND slot = ? "
         "ORDER BY version DESC LIMIT 1",
@@ -130,8 +128,8 @@ def page_under(
 
 def mark_for(sql: Sql, pipeline: str, task: str, mark: int | None) -> int:
     """Returns the mark for what ``task`` writes, the number of the checkpoint that will cover it:
-    ``mark``, or a new one where that is None. Raises ``StateError`` (``store.keys_closed``) where
-    the task may not write."""
+    ``mark``, or a new one if that is None. Raises ``StateError`` (``store.keys_closed``) if the
+    task may not write."""
     mine = (pipeline, task)
     if mark is None:
         where = "WHERE pipeline = ? AND task = ?"
@@ -154,8 +152,8 @@ def put(
     value: str | None,
     stamp: Stamp,
 ) -> None:
-    """Writes a version of a key; ``value`` None: that it is deleted. Versions of
-    one task and mark replace each other, so that a key written in a loop stays small."""
+    """Writes a version of a key; ``value`` None: a tombstone. Versions with the same task and mark
+    replace each other, so that a key written in a loop stays small."""
     slot, (task, _, mark) = slot_of(place), stamp
     sql.execute(
         f"DELETE FROM penstock_keys WHERE pipeline = ? AND slot = ?{_OF_TASK} AND mark + 0 = ?",
@@ -178,8 +176,7 @@ def is_put(sql: Sql, pipeline: str, place: KeyAddress, version: int, stamp: Stam
 
 
 def delete_under(sql: Sql, pipeline: str, under: KeyAddress, stamp: Stamp) -> None:
-    """Deletes every key that ``page_under`` finds. The caller
-    excludes writers of such keys."""
+    """Deletes every key that ``page_under`` finds. The caller excludes writers of such keys."""
     task, covers, mark = stamp
     span = (pipeline, *_range(under))
     sql.execute(

@@ -38,7 +38,8 @@ FLOORS = "the record of resets"
 class LeasedRow(msgspec.Struct):
     """Holds the row of a pipeline whose lease was checked in the open transaction. ``now``: seconds
     since 1970 by the store's clock; ``epoch``, ``last_group``, ``last_history``: the last numbers
-    given; ``stored_floors``: of :attr:`floors`, by stream key (:func:`rules.floors_of`)."""
+    given; ``stored_floors``: stored form of :attr:`floors`, by stream key
+    (:func:`rules.floors_of`)."""
 
     name: str
     state_id: str
@@ -125,8 +126,8 @@ def _end_refreshes(conn: Connection, leased: LeasedRow, groups: Sequence[KeyedGr
 
 
 def adopt(conn: Connection, leased: LeasedRow, streams: Iterable[str]) -> None:
-    """Sets the load numbers of streams so that their tables are accepted as they are (see
-    ``Store.adopt``). ``streams``: their keys."""
+    """Accepts the tables of streams with any load number (see ``Store.adopt``). ``streams``: their
+    keys."""
     wanted = set(streams)
     stored = _numbers(conn, leased, wanted)
     after = {s: rules.adopted(stored.get(s, rules.LoadNumbers())) for s in wanted}
@@ -140,8 +141,8 @@ def adopt_all(conn: Connection, leased: LeasedRow) -> None:
 
 
 def renumber(conn: Connection, leased: LeasedRow, above: Mapping[StreamId, int]) -> set[StreamId]:
-    """Gives new numbers to uncommitted loads; see ``Store.renumber``. The bodies of groups are read
-    only where a stream is renumbered."""
+    """Gives new numbers to uncommitted loads; see ``Store.renumber``. Reads the bodies of groups
+    only if a stream is renumbered."""
     stored = _numbers(conn, leased, {s.key for s in above})
     wanted = {s for s in above if s.key in stored and stored[s.key].adopts}
     if not wanted:
@@ -317,7 +318,7 @@ def consumed(conn: Connection, pipeline: str, epochs: Iterable[int]) -> set[Cons
 
 
 def _as_consumed(pipeline: str, rows: "Iterable[Row[Any]]") -> set[ConsumedSlice]:
-    """Raises ``StateError`` (``state.damaged``): the rows of the segment that a changed number
+    """Raises ``StateError`` (``state.damaged``): the rows of the segment that the changed number
     names would never be loaded."""
     streams: dict[str, StreamId] = {}
     found: set[ConsumedSlice] = set()
@@ -341,8 +342,8 @@ def strip_groups(conn: Connection, leased: LeasedRow, reset: Reset) -> None:
 
 
 def give_up_groups(conn: Connection, leased: LeasedRow) -> None:
-    """Deletes all groups, for a reset of everything: their rows are read from the source again. So
-    are those of segments that only a damaged number calls consumed."""
+    """Deletes all groups, for a reset of everything: their rows are read from the source again, and
+    so are rows of segments that only a damaged number marks as consumed."""
     conn.execute(delete(GROUPS).where(GROUPS.c.pipeline == leased.name))
     for row in conn.execute(rows_of(CONSUMED, leased.name)).all():
         try:
@@ -408,7 +409,7 @@ def _put_consumed(conn: Connection, pipeline: str, items: Iterable[ConsumedSlice
 
 
 class SavedStates(msgspec.Struct):
-    """Holds the stored states of a pipeline, in their order. One that is damaged has an empty blob
+    """Holds the stored states of a pipeline, in their order. A damaged state has an empty blob
     here. ``damaged``: scopes of these. ``bare``: scope keys of states without a checksum, which an
     earlier version of Penstock saved."""
 
@@ -508,7 +509,7 @@ def _remember(
 
 
 def history_of(scope: str) -> str:
-    """Returns what the checksum of an entry of the state history is about."""
+    """Returns the identity with which an entry of the state history is sealed."""
     return f"the history of {scope}"
 
 

@@ -1,11 +1,10 @@
 """Describes the process that holds a pipeline's lock, and checks whether it is still alive.
 
 A process can be checked only from its own machine and its own process-id namespace: two containers
-share a kernel and its boot id but not their process ids, so :func:`boot` holds both. It lives for
-certain only where its start time is the one that was stored with the lock, since process ids are
-given again. No clock is read to judge it. Not here: the lock itself (``sql``, ``memory``), what
-follows for one who wants it (``pipeline_lock``).
-"""
+share a kernel and its boot id but not their process ids, so :func:`boot` holds both. The process
+certainly lives only if its start time equals the one stored with the lock, since process ids are
+reused. No clock is read for this. Not here: the lock itself (``sql``, ``memory``), waiting for it
+(``pipeline_lock``)."""
 
 import getpass
 import os
@@ -35,7 +34,7 @@ def this_holder(run: str, started_at: str | None = None) -> Holder:
 @cache
 def boot() -> str:
     """Identifies one boot of this machine, the process-id namespace, and a time namespace other
-    than the first one, in which start times are counted otherwise (time_namespaces(7)); empty where
+    than the first one, in which start times are counted differently (time_namespaces(7)); empty if
     the kernel does not show them."""
     if not sys.platform.startswith("linux"):
         return f"{platform.node()}:{uuid.getnode():x}"
@@ -60,8 +59,8 @@ def start_mark(holder: Holder) -> str | None:
 
 def is_alive(holder: Holder, mark: str | None) -> bool | None:
     """Returns whether the holder's process lives; None: that cannot be checked from here. ``mark``:
-    :func:`start_mark` of the holder when it took the lock; None: an ended process alone is
-    recognised, since its id may be another's by now."""
+    :func:`start_mark` of the holder when it took the lock; None: only an ended process is
+    recognised, since its id may belong to another by now."""
     if not _is_near(holder):
         return None
     try:
@@ -69,7 +68,7 @@ def is_alive(holder: Holder, mark: str | None) -> bool | None:
     except ProcessLookupError:
         return False
     except PermissionError:
-        pass  # it is there, and another user's
+        pass  # it exists, as another user's process
     status = _stat(holder.pid)
     if status is None:
         return None

@@ -1,11 +1,10 @@
 """Implements ``contract.Store`` in memory: the behaviour of ``sql``, a call in microseconds, for
 tests and dry runs.
 
-Tests of crash schedules raise an exception from ``on_step`` in place of a crash: it is called with
-``store.METHOD.before`` and ``store.METHOD.after`` around each write, which is atomic, also where it
-raises itself (a lost lease, a ``merge`` that refuses). Calls that write nothing call no step. Not
-here: decisions that every store shares (``rules``).
-"""
+Tests of crash schedules raise an exception from ``on_step`` to simulate a crash: it is called with
+``store.METHOD.before`` and ``store.METHOD.after`` around each write. A write is atomic, even if it
+raises (a lost lease, a ``merge`` that refuses). Calls that write nothing call no step. Not here:
+decisions that every store shares (``rules``)."""
 
 import sqlite3
 import time
@@ -70,7 +69,7 @@ class _LeaseRow:
 
 @dataclass(slots=True)
 class _Pipeline:
-    """Holds all that is stored of a pipeline, except connector keys; fields as the tables of
+    """Holds all that is stored for a pipeline, except connector keys; fields like the tables of
     ``schema``."""
 
     name: str
@@ -129,7 +128,7 @@ class MemoryStore:
         return 0.0
 
     def close(self) -> None:
-        """No-op: the content stays, as a database's would."""
+        """No-op: the content stays, as in a database."""
 
     # -- the lease (L12)
     def acquire(
@@ -580,7 +579,7 @@ class _MemoryLink(KeyConnection):
             yield
 
     def close(self) -> None:
-        """No-op: the content stays, as a database's would."""
+        """No-op: the content stays, as in a database."""
 
     @contextmanager
     def _errors(self) -> Generator[None]:

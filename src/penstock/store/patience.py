@@ -1,10 +1,10 @@
-"""Repeats calls of a store whose database is out of reach for a while, within a bound (L11).
+"""Repeats calls of a store whose database is unreachable for a while, within a bound (L11).
 
-A call is repeated whole, with growing pauses: it may be one transaction, and never a part of one.
-Whoever calls shows what is one call, and recognises a commit that got no answer before it repeats
-(``database``, ``task_keys``). Not here: which failures pass (``database_url.failed``), how long one
-statement may wait for its answer (``bounded_connection``, which asks :meth:`Patience.silence`).
-"""
+A whole call is repeated, with growing pauses; a call may be one transaction, never a part of one.
+The caller defines what is one call, and before a repeat finds out whether a commit without an
+answer succeeded (``database``, ``task_keys``). Not here: which failures pass
+(``database_url.failed``), how long one statement may wait for its answer (``bounded_connection``,
+which uses :meth:`Patience.silence`)."""
 
 import threading
 import time
@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from penstock.errors import Cancelled, StateError
 
-ASKING_SECONDS = 10.0  # for a store that is opened, and for verbs that ask one
+ASKING_SECONDS = 10.0  # while a store is opened, and for commands that query one
 RUN_SECONDS = 120.0  # for the open store of a run
 SILENT_SECONDS = 40.0  # without a byte of the server while a statement runs
 LAST_SECONDS = 3.0  # the same once the bound has passed, or the run was stopped
@@ -28,13 +28,13 @@ class Outage(StateError):
     """A failure of the database that may pass: the call may be repeated, whole."""
 
     def after(self, seconds: float) -> "OutageTooLong":
-        """Returns the error that ends the call once it was repeated for so long."""
+        """Returns the error that ends the call after repeating it for so long."""
         text = f"{self.message} (tried again for {seconds:.0f} s)"
         return OutageTooLong(text, code=self.code, hint=self.hint)
 
 
 class OutageTooLong(StateError):
-    """The database was out of reach for longer than the bound."""
+    """Raised when the database was unreachable for longer than the bound."""
 
 
 class Patience:
@@ -71,12 +71,12 @@ class Patience:
         return LAST_SECONDS if late or self._is_stopped() else SILENT_SECONDS
 
     def waiting(self) -> float:
-        """Returns for how many seconds the oldest call has not returned; 0: none goes on."""
+        """Returns for how many seconds the oldest call has been running; 0: none."""
         began = min([*self._calls.values()], default=None)
         return 0.0 if began is None else time.monotonic() - began
 
     def close(self) -> None:
-        """Lets no call be repeated any more."""
+        """Stops repeating calls from now on."""
         self._closed = True
 
     def whole(self, call: Callable[[], T]) -> T:
@@ -116,7 +116,7 @@ class Patience:
             self._log(f"the state store answers again, after {time.monotonic() - down:.1f} s")
 
     def _pause(self, attempt: int, began: float, outage: Outage) -> None:
-        """Waits before the next attempt. Raises where there is to be none."""
+        """Waits before the next attempt. Raises if there is to be none."""
         if self._down_since is None:
             self._down_since = began
             self._log(f"{outage.message}; trying again for up to {self.seconds:.0f} s")

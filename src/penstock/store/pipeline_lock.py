@@ -23,8 +23,8 @@ Notice = Callable[[str], None]
 
 
 def may_take(found: PipelineLock, over: PipelineLock | None) -> bool:
-    """Returns whether somebody else may take the lock ``found``. ``over``: the lock that was
-    watched, or that a user breaks: its holder cannot be checked."""
+    """Returns whether another run may take the lock ``found``. ``over``: the lock that was watched,
+    or that a user breaks, whose holder cannot be checked."""
     if found.alive is not None:
         return not found.alive
     return over is not None and (over.token, over.renewal) == (found.token, found.renewal)
@@ -32,8 +32,8 @@ def may_take(found: PipelineLock, over: PipelineLock | None) -> bool:
 
 def renewal(until: float) -> float:
     """Returns what is stored for a renewal: ``until``, the time at which earlier versions of
-    Penstock take the lock over, less a random part of a second. So it differs from the renewals
-    before it where the clock stands still, too."""
+    Penstock take the lock over, minus a random part of a second. So it differs from earlier
+    renewals even if the clock stands still."""
     return until - random.random()
 
 
@@ -79,13 +79,13 @@ def take(
     took: Notice | None = None,
     stopped: Callable[[float], bool] | None = None,
 ) -> Lease:
-    """Takes the pipeline's lease as ``Store.acquire``, and waits for a holder that cannot be
-    checked: until it gives the lock back, or renews it, or did not renew it for one full length of
-    its lease. Raises ``Locked`` where the holder lives.
+    """Takes the pipeline's lease like ``Store.acquire``, and waits for a holder that cannot be
+    checked: until it gives the lock back, renews it, or fails to renew it for one full length of
+    its lease. Raises ``Locked`` if the holder lives.
 
-    ``unlock``: as in :func:`locked`. ``waiting`` is given what is waited for, ``took`` from whom
+    ``unlock``: as in :func:`locked`. ``waiting`` receives what is waited for, ``took`` from whom
     the lock was taken over after a wait. ``stopped`` waits so many seconds and returns whether the
-    wait is over (``Cancelled`` is raised then)."""
+    wait is over (then ``Cancelled`` is raised)."""
     over: PipelineLock | None = None
     while True:
         try:
@@ -109,9 +109,9 @@ def _watched(
     waiting: Notice,
     stopped: Callable[[float], bool],
 ) -> PipelineLock | None:
-    """Watches the pipeline's lock. Returns it once it was not renewed for its length; None once it
-    is free. Raises ``Locked`` where it is renewed, or its holder lives. ``before``: the lock that
-    was watched before and is held still."""
+    """Watches the pipeline's lock. Returns it if it was not renewed for its length; None once it is
+    free. Raises ``Locked`` if it is renewed, or its holder lives. ``before``: the lock that was
+    watched before and is still held."""
     first = store.lock(pipeline)
     if first is None or first.alive is False:
         return None
@@ -127,7 +127,7 @@ def _watched(
         if stopped(step):
             raise Cancelled("the run was stopped", hint="nothing was read or written")
         now = time.monotonic()
-        # of a watcher that was suspended no more than this counts: the holder may have been, too
+        # a suspended watcher counts no more than this: the holder may have been suspended too
         quiet, seen_at = quiet + min(now - seen_at, 2 * step), now
         found = store.lock(pipeline)
         if found is None or found.alive is False:

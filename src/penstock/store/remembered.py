@@ -1,11 +1,10 @@
-"""Converts what a pipeline stores of its streams (names, modes, versions) to and from rows of the
-store: kind -> {text: text}, which only grow.
+"""Converts what a pipeline stores about its streams (names, modes, versions) to and from rows of
+the store: kind -> {text: text}, which only grow.
 
-A value that is replaced by later ones (modes, unread, cursors, refreshes) has a row with numbers as
-keys; the highest number's counts. Pure functions and structs. Not here: which rows may be added
-(``rules.new_names``), reading and writing them (``sql``, ``memory``), schemas, states, what the
-values are used for (``engine.plan``).
-"""
+A value that later ones replace (modes, unread, cursors, refreshes) has a row with numbers as keys;
+the row with the highest number counts. Pure functions and structs. Not here: which rows may be
+added (``rules.new_names``), reading and writing them (``sql``, ``memory``), schemas, states, what
+the values are used for (``engine.plan``)."""
 
 from collections.abc import Iterable, Mapping
 
@@ -30,8 +29,8 @@ _OVER, _UNREAD, _READ, _PUBLISHED, _GIVEN = "over", "unread", "read", "published
 
 
 class UsedModes(msgspec.Struct, frozen=True, kw_only=True):
-    """Holds the modes under which a stream was synced last. ``replaces``: its generation replaces
-    the table's rows, also under another mode than overwrite. ``newest``: the rule by which the
+    """Holds the modes under which a stream was last synced. ``replaces``: its generation replaces
+    the table's rows, also under a mode other than overwrite. ``newest``: the rule by which the
     newest row of a key was found (``engine.plan.earlier_modes.NEWEST``). ``history``: its table
     keeps every version of a key."""
 
@@ -44,9 +43,10 @@ class UsedModes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LogPlace(msgspec.Struct, frozen=True):
-    """Holds which log a pipeline's sealed rows are in. ``id``: of the log's folder, drawn once;
-    ``holder``: user@host of the run that found it there; ``home``, ``path``: that run's home, and
-    the log's folder; ``after``: the last epoch before that run, whose rows are in another log."""
+    """Identifies the log that holds a pipeline's sealed rows. ``id``: of the log's folder, drawn
+    once; ``holder``: user@host of the run that found it there; ``home``, ``path``: that run's home,
+    and the log's folder; ``after``: the last epoch before that run, whose rows are in another
+    log."""
 
     id: str
     holder: str
@@ -57,9 +57,9 @@ class LogPlace(msgspec.Struct, frozen=True):
 
 class StoredPlace(msgspec.Struct, frozen=True, kw_only=True):
     """Holds the place of a pipeline: where its relative paths started in the last run whose tables
-    had the ledger's last numbers. ``folder``: an absolute path; ``id``: what stands for it in the
-    pipeline file. ``lake``: the absolute path of its tables then; ``written``: as the pipeline had
-    it. ``kept``: the file means another folder, and the tables stay in ``lake``."""
+    had the ledger's last numbers. ``folder``: an absolute path; ``id``: its identity in the
+    pipeline file. ``lake``: the absolute path of its tables then; ``written``: the path as written
+    in the pipeline. ``kept``: the file means another folder, and the tables stay in ``lake``."""
 
     folder: str
     id: str | None = None
@@ -77,12 +77,12 @@ class UsedFile(msgspec.Struct, frozen=True):
 
 
 class Refresh(msgspec.Struct, frozen=True, kw_only=True):
-    """Holds a refresh of a stream (``run --recreate``). ``run``, ``at``: the run that asked for it,
-    and when (ISO 8601, UTC). ``after``: the last epoch before it. ``until``: the last epoch at its
-    end, when its generation was written to the ledger or the user cancelled it (``cancelled``);
-    None: it is pending. ``again``: where it took the place of one that was not published, the last
-    epoch of that one, whose rows are not its own; ``after`` is that one's. ``cursor``: with which
-    it is read (empty: the source's; None: it was not read yet)."""
+    """Describes a refresh of a stream (``run --recreate``). ``run``, ``at``: the run that requested
+    it, and when (ISO 8601, UTC). ``after``: the last epoch before it. ``until``: the last epoch at
+    its end, when its generation was written to the ledger or the user cancelled it (``cancelled``);
+    None: it is pending. ``again``: if it replaced an unpublished refresh, the last epoch of that
+    one, whose rows do not belong to it; ``after`` is then that one's. ``cursor``: the cursor with
+    which it is read (empty: the source's; None: not read yet)."""
 
     run: str
     at: str
@@ -97,22 +97,22 @@ class Refresh(msgspec.Struct, frozen=True, kw_only=True):
         return self.until is None
 
     def covers(self, epoch: int) -> bool:
-        """Returns whether a state of this epoch may say of the stream what its table does not
-        have."""
+        """Returns whether a state of this epoch may claim rows of the stream that its table
+        lacks."""
         return self.after < epoch and (self.until is None or epoch <= self.until)
 
     def has(self, epoch: int) -> bool:
-        """Returns whether rows of a refresh that were read in this epoch are this one's, and it is
-        pending."""
+        """Returns whether rows of a refresh that were read in this epoch belong to this refresh,
+        and it is pending."""
         return self.pending and epoch > max(self.after, self.again)
 
     def is_stale(self, epoch: int) -> bool:
-        """Returns whether what was read in this epoch is of a refresh that was given up."""
+        """Returns whether what was read in this epoch belongs to a refresh that was given up."""
         return self.covers(epoch) and (self.cancelled or epoch <= self.again)
 
     def read_by(self, cursor: FieldPath, epoch: int) -> "Refresh":
-        """Returns the refresh as it is read by this cursor: from its start, where it was read by
-        another one. ``epoch``: the last one that was begun."""
+        """Returns the refresh for reading by this cursor: from its start if another cursor read it
+        before. ``epoch``: the last one that was begun."""
         other = self.cursor is not None and self.cursor != cursor
         again = epoch if other else self.again
         return msgspec.structs.replace(self, cursor=cursor, again=again)
@@ -123,7 +123,7 @@ class Refresh(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def asked(run: str, at: str, epoch: int, before: Refresh | None) -> Refresh:
-    """Returns the refresh of a stream that a run asks for. ``epoch``: the last one that was begun.
+    """Returns the refresh of a stream that a run requests. ``epoch``: the last one that was begun.
     ``before``: the newest refresh of the stream so far."""
     unpublished = before is not None and (before.cancelled or before.pending)
     if before is not None and unpublished and before.until in (None, epoch):
@@ -134,8 +134,8 @@ def asked(run: str, at: str, epoch: int, before: Refresh | None) -> Refresh:
 class TableNames(msgspec.Struct, frozen=True, kw_only=True):
     """Holds the names of streams' tables, all by ``StreamId.key``. ``tables``: the name of the
     table (``model.names.clean_tables``). ``targets``: the key of the stream that the destination
-    gets, where it differs from the source's. ``records``: the stream's name in its records, where
-    the table is named after that."""
+    gets, if it differs from the source's. ``records``: the stream's name in its records, if the
+    table is named after that."""
 
     tables: dict[str, str] = {}
     targets: dict[str, str] = {}
@@ -143,31 +143,30 @@ class TableNames(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Remembered(msgspec.Struct, frozen=True, kw_only=True):
-    """Holds what is stored of streams, or what is to be added. ``columns``: original property ->
+    """Holds what is stored for streams, or what is to be added. ``columns``: original property ->
     column. ``answer_columns``: the same for the result of queries over the whole stream.
     ``state_names``: the stream's names in the source's states. ``unread``: streams that the last
     run did not read, so that the saved state may have advanced without their rows; each with the
-    share of the state that its own last run left (``StateRole.own``, or a digest of all of it,
-    ``engine.plan.unread.undivided``; None: it has none).
-    ``passed_over``: those of them of which the source sent rows all the same. ``owned``: streams
-    that were unread once, or whose state a user brought: the saved state is theirs. ``cursors``:
-    the cursor with which a stream's state was made (empty: not known).
-    ``versions``: version (ACTIVATE_VERSION) -> its generation. ``visible``: generation whose rows
-    the table shows or showed -> its version; the newest counts. ``refreshes``: generation numbers
-    of the host of ``penstock serve`` whose rows became visible. ``packages``: connector (its
-    protocol and name) -> its package in the index; no stream's. ``results``: destination
-    connectors (by reference) that have answered the end of a stream with a result; no stream's.
-    ``refresh``: the newest refresh of the stream that a user asked for. ``types``: the types of
-    columns that files do not tell themselves, by original name, as earlier runs found them.
-    ``log``: the log of the pipeline's last run. ``nested``: the names of fields inside objects, by
-    the JSON of their path (``engine.plan.nested_names``). ``env_names``: variables that ``.env``
-    beside the pipeline file gave, and of which a run has noted it; no stream's. ``model_name``: of
-    the table of an unnamed query at a destination connector (``engine.plan.model_target``); no
-    stream's. ``place``: where the pipeline's relative paths start; None: no run has stored it.
-    ``tried``: file of ids -> the ids of rejects that were tried again
-    (``engine.log.retries``); no stream's. ``file``: the pipeline file of the last run; None: it had
-    none. ``keys``: every primary key by which rows of a stream were merged; derived from the
-    modes."""
+    share of the state that its own last run left (``StateRole.own``, or a digest of the whole
+    state, ``engine.plan.unread.undivided``; None: it has none). ``passed_over``: those of them for
+    which the source sent rows anyway. ``owned``: streams that were unread once, or whose state a
+    user brought: the saved state is theirs. ``cursors``: the cursor with which a stream's state was
+    made (empty: unknown). ``versions``: version (ACTIVATE_VERSION) -> its generation. ``visible``:
+    generation whose rows the table shows or showed -> its version; the newest counts.
+    ``refreshes``: generation numbers of the host of ``penstock serve`` whose rows became visible.
+    ``packages``: connector (its protocol and name) -> its package in the index; for no stream.
+    ``results``: destination connectors (by reference) that have answered the end of a stream with a
+    result; for no stream. ``refresh``: the newest refresh of the stream that a user requested.
+    ``types``: the types of columns whose files do not define them, by original name, as earlier
+    runs found them. ``log``: the log of the pipeline's last run. ``nested``: the names of fields
+    inside objects, by the JSON of their path (``engine.plan.nested_names``). ``env_names``:
+    variables from the ``.env`` next to the pipeline file that a run has noted; for no stream.
+    ``model_name``: the table's, for an unnamed query at a destination connector
+    (``engine.plan.model_target``); for no stream. ``place``: where the pipeline's relative paths
+    start; None: no run has stored it. ``tried``: file of ids -> the ids of rejects that were tried
+    again (``engine.log.retries``); for no stream. ``file``: the pipeline file of the last run;
+    None: it had none. ``keys``: every primary key by which rows of a stream were merged; derived
+    from the modes."""
 
     tables: TableNames = TableNames()
     columns: dict[StreamId, dict[str, str]] = {}
@@ -205,7 +204,7 @@ class Remembered(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def kinds(streams: Iterable[StreamId]) -> list[str]:
-    """Returns the kinds of the rows of these streams, and of those of no stream."""
+    """Returns the kinds of the rows of these streams, and of those that belong to no stream."""
     of_streams = (f"{kind}{stream.key}" for stream in streams for kind in _OF_STREAM)
     return [
         _TABLES, _TARGETS, _RECORDS, _PACKAGES, _RESULTS, _LOG, _ENV, _MODEL, _PLACE, _TRIED, _FILE,
@@ -262,8 +261,8 @@ def streams_of(more: Remembered, taken_up: Iterable[StreamId]) -> set[StreamId]:
 
 def added(more: Remembered, known: Rows, taken_up: Iterable[StreamId]) -> dict[str, dict[str, str]]:
     """Makes the rows to add for ``more``, and for the streams ``taken_up``, which are no longer
-    unread: what the saved state says of them is theirs. A stream that is unread already keeps its
-    own share. ``known``: the stored rows of :func:`kinds` of these streams."""
+    unread: the saved state now holds their share. A stream that is unread already keeps its own
+    share. ``known``: the stored rows of :func:`kinds` of these streams."""
     rows: dict[str, dict[str, str]] = {
         _TABLES: more.tables.tables,
         _TARGETS: more.tables.targets,
@@ -314,7 +313,7 @@ def refresh_kinds(streams: Iterable[StreamId]) -> list[str]:
 
 
 def refreshes_ended(known: Rows, epochs: Mapping[StreamId, int], last: int) -> Remembered:
-    """Returns what to add where generations of these streams are written to the ledger: the pending
+    """Returns what to add when generations of these streams are written to the ledger: the pending
     refreshes that they end, and their cursors. ``known``: the rows of :func:`refresh_kinds`.
     ``epochs``: the newest epoch of each stream's generation; ``last``: the last epoch that was
     begun."""
@@ -378,8 +377,8 @@ def _json(value: object) -> str:
 
 
 def _same_modes(row: Mapping[str, str], text: str) -> bool:
-    """Returns whether the stored modes are these: a version before may have written them
-    otherwise."""
+    """Returns whether the stored modes equal these; an earlier version may have written them in
+    another form."""
     return _modes(row) == msgspec.json.decode(text, type=UsedModes)
 
 

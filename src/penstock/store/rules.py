@@ -36,9 +36,9 @@ ANYTHING = ""
 
 class LoadNumbers(msgspec.Struct, frozen=True):
     """Holds the load numbers of one stream. ``last``: the last number given. ``table``: the number
-    that its table has once every load in the ledger is committed; None: any. ``adopts``: the
-    table's number is accepted, whatever it is (``Store.adopt``). ``anew``: the next load of rows
-    that were read since replaces the table's rows; an earlier version of Penstock stored it for
+    of its table after every load in the ledger is committed; None: any. ``adopts``: the table's
+    number is accepted, whatever it is (``Store.adopt``). ``anew``: the next load of rows that were
+    read since replaces the table's rows; an earlier version of Penstock stored it for
     ``--recreate`` (now: ``remembered.Refresh``)."""
 
     last: int = 0
@@ -56,10 +56,10 @@ def number_groups(
     *,
     into_tables: bool,
 ) -> list[KeyedGroup]:
-    """Makes groups of ``intents``, with ids after ``last_group`` and a number for each load.
-    ``numbers``: by stream key; updated in place (L3: a number is never given twice). ``floors``: by
+    """Makes groups from ``intents``, with ids after ``last_group`` and a number for each load.
+    ``numbers``: by stream key; updated in place (L3: no number is given twice). ``floors``: by
     stream key, see :func:`floors_of`. ``into_tables`` False: a destination connector has the rows
-    already, and the number that a table has is unknown from then on."""
+    already, and the table's number is unknown from then on."""
     groups: list[KeyedGroup] = []
     for offset, intent in enumerate(intents, 1):
         loads: list[Load] = []
@@ -101,8 +101,8 @@ def number_groups(
 def expected_loads(
     state_id: str, numbers: Mapping[str, LoadNumbers], open_groups: Iterable[Group]
 ) -> dict[StreamId, ExpectedLoad]:
-    """Returns what ``Store.expected_loads`` does. ``numbers``: by stream key. A load of
-    ``open_groups`` may be in its table or not: the one before it is."""
+    """Implements ``Store.expected_loads``. ``numbers``: by stream key. A load of ``open_groups``
+    may or may not be in its table; the one before it is."""
     before: dict[str, int | None] = {}
     for group in open_groups:
         for load in group.loads:
@@ -120,8 +120,8 @@ def adopted(was: LoadNumbers) -> LoadNumbers:
 
 
 def refreshed(groups: Iterable[Group]) -> dict[StreamId, int]:
-    """Returns the streams of which these groups publish a refresh, each with the newest epoch of
-    its generation."""
+    """Returns the streams whose refresh these groups publish, each with the newest epoch of its
+    generation."""
     return {
         load.stream: load.segments[-1].epoch
         for group in groups
@@ -217,8 +217,8 @@ def floors_of(floors: Mapping[str, int]) -> dict[StreamId | None, int]:
 def restated(
     states: Sequence[StoredState], change: Callable[[Sequence[StoredState]], list[StoredState]]
 ) -> tuple[StoredState, ...]:
-    """Applies a change to the whole states among ``states``: parts stay, and so does what does not
-    count of a whole one (``StoredState.without``)."""
+    """Applies a change to the whole states among ``states``. Partial states stay, and so do parts
+    of a whole state that do not count (``StoredState.without``)."""
     left_out = {s.scope: s.without for s in states if s.part is None}
     whole = change([s for s in states if s.part is None])
     marked = (msgspec.structs.replace(s, without=left_out.get(s.scope, ())) for s in whole)
@@ -340,8 +340,8 @@ def consumed_twice(pipeline: str, item: ConsumedSlice) -> StateError:
 
 
 def lease_lost(pipeline: str, holder: Holder | None) -> LeaseLost:
-    """Makes the error for a write under a lease that is no longer the pipeline's (L12). ``holder``:
-    of the current lease; None: nobody has one."""
+    """Makes the error for a write under a lease that the pipeline no longer has (L12). ``holder``:
+    that of the current lease; None: there is none."""
     now = f"; {holder.name} (run {holder.run}) has it since {holder.started_at}" if holder else ""
     return LeaseLost(
         f"this run no longer holds pipeline {pipeline!r}{now}: nothing more of it is committed",

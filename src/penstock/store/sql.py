@@ -1,13 +1,12 @@
 """Implements ``contract.Store`` in a database: SQLite on one machine, Postgres for a cluster.
 
 Every write of a run locks its pipeline's row, compares the lease's token and writes, in one
-transaction (L12). A call whose database is out of reach is repeated, whole (``patience``); a commit
-that got no answer is recognised by the write's own token first (``write_tokens``). Not here:
-connections and what differs between the two databases (``database``), tables (``schema``), groups,
-loads and states (``ledger``), connector keys (``keys_ledger``), rows of names and schemas
-(``names_and_schemas``), what these rows mean and the decisions shared with ``memory``
-(``remembered``, ``rules``).
-"""
+transaction (L12). A whole call is repeated if its database is unreachable (``patience``); before
+that, the write's own token shows whether a commit without an answer succeeded (``write_tokens``).
+Not here: connections and what differs between the two databases (``database``), tables
+(``schema``), groups, loads and states (``ledger``), connector keys (``keys_ledger``), rows of names
+and schemas (``names_and_schemas``), what these rows mean and the decisions shared with ``memory``
+(``remembered``, ``rules``)."""
 
 import json
 import os
@@ -65,8 +64,8 @@ _held: set[str] = set()  # the tokens of this process's leases, in every store
 
 
 def _repeated(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Repeats a method of :class:`SqlStore`, with the same arguments, while its database is out of
-    reach."""
+    """Repeats a method of :class:`SqlStore`, with the same arguments, while its database is
+    unreachable."""
 
     @wraps(method)
     def call(self: "SqlStore", *args: Any, **kw: Any) -> Any:
@@ -79,8 +78,8 @@ def _repeated(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _repeats_calls(cls: type[C]) -> type[C]:
-    """Makes every method of ``Store`` but ``close`` and ``waiting`` a :func:`_repeated` one: each
-    is one transaction."""
+    """Makes every method of ``Store`` except ``close`` and ``waiting`` a :func:`_repeated` one:
+    each is one transaction."""
     for name in vars(Store):
         if not name.startswith("_") and name not in ("close", "waiting"):
             setattr(cls, name, _repeated(getattr(cls, name)))
@@ -159,8 +158,8 @@ class SqlStore:
             conn.execute(_pipeline(leased).values(lease_until=renewal(leased.now + ttl)))
 
     def release(self, lease: Lease) -> None:
-        """Gives the lease back; no-op where another run has taken it over. Where this fails, this
-        process may take the pipeline again all the same."""
+        """Gives the lease back; no-op if another run has taken it over. If this fails, this process
+        may still take the pipeline again."""
         _held.discard(lease.token)
         with self._db.writing() as conn:
             conn.execute(
@@ -527,7 +526,7 @@ class SqlStore:
             )
 
     def _is_written(self, conn: Connection, lease: Lease, written: WriteToken | None) -> bool:
-        """Returns whether a write whose commit got no answer is committed. Raises ``LeaseLost``."""
+        """Returns whether a write is committed whose commit got no answer. Raises ``LeaseLost``."""
         _leased(conn, lease)
         return self._db.is_written(conn, written)
 
@@ -590,7 +589,7 @@ def _lock(row: "Row[Any]") -> PipelineLock | None:
     holder = _holder(row.holder)
     alive = is_alive(holder, row.holder_mark)
     if alive and (holder.pid, holder.boot) == (os.getpid(), boot()):
-        alive = row.token in _held  # what this process could not give back is nobody's
+        alive = row.token in _held  # a lock that this process could not give back is free
     return PipelineLock(
         holder=holder,
         token=row.token,

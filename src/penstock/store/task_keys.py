@@ -1,12 +1,11 @@
 """Opens a task's port to its connector's keys in the state store, from any machine that reaches it.
 
-It runs beside a connector, so it imports no SQLAlchemy, and connects at the first call. Each write
-is one transaction: it checks that the task may still write (``Store.begin_keys``), reads the newest
-version of the key under a lock, and inserts the next version. Every wait is bounded (L11), and a
-call whose database is out of reach for a while is repeated, whole (``patience``). No key and no
-value reaches the text of an error (L10). Not here: the statements (``keys_ledger``), the interface
-(``keys``).
-"""
+It runs in a connector's process, so it imports no SQLAlchemy, and connects at the first call. Each
+write is one transaction: it checks that the task may still write (``Store.begin_keys``), reads the
+newest version of the key under a lock, and inserts the next version. Every wait is bounded (L11),
+and a whole call is repeated if its database is unreachable for a while (``patience``). The text of
+an error contains no key and no value (L10). Not here: the statements (``keys_ledger``), the
+interface (``keys``)."""
 
 import contextlib
 import sqlite3
@@ -34,9 +33,9 @@ def keys_url(place: str | Path) -> str:
 
 def open_keys(url: str, pipeline: str, task: str, *, dry: bool = False) -> KeyPort:
     """Opens a port to the keys of ``pipeline`` for ``task``, which ``Store.begin_keys`` has
-    permitted to write. ``url``: of :func:`keys_url`. ``dry``: what is written stays in this
-    process, and the task needs no permission. Calls raise ``StateError``. Several ports of one task
-    may be open, but not for states of one scope at the same time."""
+    permitted to write. ``url``: from :func:`keys_url`. ``dry``: writes stay in this process, and
+    the task needs no permission. Calls raise ``StateError``. Several ports of one task may be open,
+    but not for states of one scope at the same time."""
     file = database_url.sqlite_file(url)
     patience = Patience()
     if file is not None:
@@ -192,8 +191,8 @@ class StoreKeys:
         return self._whole(written)
 
     def _whole(self, call: Callable[[KeyConnection], T]) -> T:
-        """Makes a call that is at most one transaction, again on a new connection where the
-        database was out of reach. No other thread writes between two attempts."""
+        """Makes a call that is at most one transaction; repeats it on a new connection if the
+        database was unreachable. No other thread writes between two attempts."""
 
         def attempt() -> T:
             self._link = self._link or self._connect()

@@ -1,12 +1,10 @@
 """Recognises a write transaction whose commit got no answer, by a token that it wrote itself.
 
-Each write of a run into Postgres puts a token of its own into a row of ``penstock_names``, in the
+Each write of a run into Postgres puts its own token into a row of ``penstock_names``, in the
 statement that reads the server's clock. If the answer to the commit is lost, a new connection locks
-the pipeline's row, which waits until the old session has ended, and looks for the token: it is
-there if, and only if, the transaction was committed. Writes that go on at the same time have
-different rows. SQLite needs none of this: it answers. Not here: the lease (``sql``), when a write
-is repeated (``patience``).
-"""
+the pipeline's row, which waits until the old session has ended, and looks for the token: it exists
+if, and only if, the transaction was committed. Concurrent writes have different rows. SQLite needs
+none of this: it answers. Not here: the lease (``sql``), when a write is repeated (``patience``)."""
 
 import json
 import threading

@@ -70,7 +70,7 @@ class CommitConflict(Exception):
 
 
 class StagedFiles(msgspec.Struct, frozen=True):
-    """Holds files in a table's folder that will become part of it. ``removed``: the files that they
+    """Holds files in a table's folder that will join the table. ``removed``: the files that they
     replace; ``result``: the load's result once they are committed."""
 
     files: Sequence[NewFile]

@@ -75,7 +75,7 @@ IN_TABLE = "_penstock_known"  # whether the table had a row of this key
 _FIRST, _ROW = "_penstock_first", "_penstock_row"  # of a part in its table's layout
 _RANK = "_penstock_rank"  # 1: the newest row of its key
 _WON = "_penstock_won"  # the row was the newest of those of its key up to it
-_LATE = "_penstock_late"  # 1: a row of the table, which counts as later than the load's retried rows
+_LATE = "_penstock_late"  # 1: a row of the table, later than the retried rows
 _KEYLESS = "_penstock_keyless"  # the table's row lacks a key field, and the load has no such key
 
 _GLOB = re.compile(r"([\[\]{}*?,\\])")

@@ -287,7 +287,7 @@ class Root:
             yield folder
         finally:
             shutil.rmtree(folder, ignore_errors=True)
-            with suppress(OSError):  # the next caller removes it; an error inside must not be hidden
+            with suppress(OSError):  # the next one removes it; an error inside must show
                 alive.unlink()
             os.close(handle)
 
