@@ -1,10 +1,10 @@
-"""Reads what a query is that a Postgres database runs: its columns, and the statement of its rows.
+"""Describes a query that a Postgres database runs: its columns, and the statement that reads its
+rows.
 
 ``:cursor`` is bound: its value is a parameter of ``set_config``, and the query has
-``current_setting`` in its place, cast to the column's type; never is it part of a text. No row is
-read here. Neighbours: ``postgres_rows`` reads them, ``postgres_session`` connects. The drivers,
-psycopg and ADBC, come with ``penstock[postgres]``.
-"""
+``current_setting`` in its place, cast to the column's type; the value is never part of a text. No
+row is read here. Neighbours: ``postgres_rows`` reads them, ``postgres_session`` connects. The
+drivers, psycopg and ADBC, come with ``penstock[postgres]``."""
 
 import re
 from collections.abc import Callable, Generator, Sequence
@@ -66,8 +66,8 @@ _ORDERED = {20, 21, 23, 26, 700, 701, _NUMERIC, 1082, 1114, 1184, _UUID, *_TEXTS
 
 
 class ResultColumn(msgspec.Struct, frozen=True, kw_only=True):
-    """A column of the answer. ``oid``: of its type, which is called ``type``. ``by_json``: its
-    values come as JSON."""
+    """A column of the answer. ``oid``: of its type, whose name is ``type``. ``by_json``: its values
+    come as JSON."""
 
     field: Field
     oid: int
@@ -106,15 +106,15 @@ def query_of(query: str, url: str, name: str | None) -> DatabaseQuery:
 
 
 def describe(query: DatabaseQuery) -> tuple[ResultColumn, ...]:
-    """Asks the database for the columns of the query; no row is read. Raises ``ConfigError``
+    """Gets the columns of the query from the database; reads no row. Raises ``ConfigError``
     (``source.query``), ``SourceError`` (``source.unreachable``)."""
     with transaction(query) as connection:
         return described(connection, query)
 
 
 def refuse_cursor(query: DatabaseQuery, columns: Sequence[ResultColumn], name: str) -> None:
-    """Raises ``ConfigError`` for a cursor whose values have no order that is the same here and in
-    the database."""
+    """Raises ``ConfigError`` for a cursor whose values are not ordered alike here and in the
+    database."""
     of = next((c for c in columns if c.field.source == name), None)
     unordered = of is not None and of.oid == _NUMERIC and of.field.type == _TEXT
     if of is not None and (unordered or of.oid not in _ORDERED):
@@ -133,8 +133,8 @@ def refuse_cursor(query: DatabaseQuery, columns: Sequence[ResultColumn], name: s
 def described(
     connection: "psycopg.Connection[Any]", query: DatabaseQuery
 ) -> tuple[ResultColumn, ...]:
-    """Like :func:`describe`, in a transaction that is open. It holds the query's tables as they are
-    until its end."""
+    """Like :func:`describe`, in an open transaction, which holds the query's tables unchanged until
+    its end."""
     text = _around(query, "NULL", "SELECT *", " LIMIT 0")
     with _failing(query, _faulty):
         answer = connection.execute(text.encode()).description or ()
@@ -165,7 +165,8 @@ def described(
 
 
 def _decimal(precision: int | None, scale: int | None) -> DataType:
-    """Returns a numeric without bounds, or wider than a decimal is, stays text with every digit."""
+    """Returns a decimal; a numeric without bounds, or wider than a decimal, stays text with every
+    digit."""
     scale = scale or 0
     if precision is None or not 0 <= scale <= precision <= _MOST_DIGITS:
         return _TEXT
@@ -173,8 +174,8 @@ def _decimal(precision: int | None, scale: int | None) -> DataType:
 
 
 def statement(read: DatabaseRead, columns: Sequence[ResultColumn]) -> str:
-    """Returns the SELECT of the rows, whose columns are called ``c0``, ``c1``, ... Every value
-    comes in a form that is the same in Arrow. The cursor's value is that of the setting
+    """Returns the SELECT of the rows, whose columns are named ``c0``, ``c1``, ... Every value comes
+    in a form that is the same in Arrow. The cursor's value is that of the setting
     :data:`SETTING`."""
     bound = "NULL"
     if read.cursor is not None:
@@ -193,7 +194,8 @@ def _around(query: DatabaseQuery, bound: str, before: str, after: str) -> str:
 
 
 def _expression(index: int, column: ResultColumn) -> str:
-    """Returns a value as the output function of its type writes it, where it comes as text."""
+    """Returns the expression of a value in that form; text is what the output function of its type
+    writes."""
     name, oid = f"c{index}", column.oid
     if oid in _AS_THEY_ARE:
         return name

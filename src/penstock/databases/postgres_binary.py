@@ -1,10 +1,9 @@
 """Runs statements on a Postgres by ADBC's driver, which reads rows by binary ``COPY`` into Arrow.
 
-By the driver's plain interface: its DBAPI also imports what makes frames (polars, where it is
+Uses the driver's plain interface: its DBAPI also imports what makes frames (polars, if it is
 installed, and ``pyarrow.dataset``), an eighth of a second of a short run. Calls of one connection
-come from one thread. Not here: what is asked (``postgres_rows``), connections of psycopg
-(``postgres_session``). The driver comes with ``penstock[postgres]``.
-"""
+come from one thread. Not here: which statements (``postgres_rows``), connections of psycopg
+(``postgres_session``). The driver comes with ``penstock[postgres]``."""
 
 from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
@@ -54,7 +53,7 @@ class BinaryConnection:
             statement.execute_update()
 
     def value(self, sql: str, *parameters: str) -> Any:
-        """Returns the first value of an answer; None: it has no row. ``parameters``: of ``$1``,
+        """Returns the first value of an answer; None: it has no row. ``parameters``: for ``$1``,
         ``$2``."""
         with self._adbc.AdbcStatement(self._connection) as statement:
             statement.set_sql_query(sql)

@@ -1,14 +1,13 @@
 """Reads the rows of a query that Postgres runs as Arrow tables, in a task of Spark.
 
-The rows come by binary ``COPY``, which is parsed by column, without Python's lock. One
-transaction describes the query and exports what it sees; the one that reads imports it, so that
-columns and rows are of one state of the database. Whoever reads is never kept waiting for long: a
-block, or None. A query whose reader goes away is cancelled; the server cancels one whose reader
-died (Postgres 14 and later).
+The rows come by binary ``COPY``, which is parsed by column, without Python's lock. One transaction
+describes the query and exports its snapshot; the one that reads imports it, so that columns and
+rows come from one state of the database. The reader never waits for long: it gets a block, or None.
+A query whose reader goes away is cancelled; the server cancels one whose reader died (Postgres 14
+and later).
 
 Not here: what the rows become (``engine.worker.database_source``, ``database_files``). Neighbours:
-``postgres`` has the statement, ``postgres_binary`` and ``postgres_session`` the connections.
-"""
+``postgres`` has the statement, ``postgres_binary`` and ``postgres_session`` the connections."""
 
 import re
 import threading
@@ -47,7 +46,7 @@ _MICROS = (-62_135_596_800_000_000, 253_402_300_799_999_999)
 
 
 class DatabaseRows:
-    """Reads a query once. ``columns``: of the result, once the first row came, or the end."""
+    """Reads a query once. ``columns``: of the result, available after the first row or the end."""
 
     def __init__(self, read: DatabaseRead, every: float) -> None:
         """``every``: the most seconds after which :meth:`tables` yields."""
@@ -57,7 +56,7 @@ class DatabaseRows:
         self.columns: tuple[ResultColumn, ...] = ()
 
     def tables(self) -> Generator[Table | None]:
-        """Yields the rows, under the columns' names; None where there are none yet. Raises
+        """Yields the rows, under the columns' names; None while there are none yet. Raises
         ``ConfigError`` (``source.query``), ``SourceError`` (``source.unreachable``,
         ``source.query_failed``). Close it always: that cancels the query."""
         thread = threading.Thread(target=self._pull, name="database", daemon=True)
@@ -96,7 +95,7 @@ class DatabaseRows:
         self._queue.end()
 
     def _blocks(self, connection: BinaryConnection) -> "Generator[Any]":
-        """Returns the answer in record batches."""
+        """Yields the answer in record batches."""
         with ExitStack() as opened:
             with transaction(self._read.query) as described_in:
                 found = described_in.execute("SELECT pg_export_snapshot()").fetchone()
@@ -148,7 +147,7 @@ def _values(values: Array, column: ResultColumn) -> Array:
     elif kind in (Kind.timestamp, Kind.timestamp_ntz):
         _refuse_beyond(values.view(pa.int64()), _MICROS, column)
     elif kind in (Kind.string, Kind.json):
-        values.validate(full=True)  # a database may hold bytes that are no text
+        values.validate(full=True)  # a database may hold bytes that are not valid text
     return pc.cast(values, arrow_of(column.field.type))
 
 
@@ -159,8 +158,8 @@ def _refuse_beyond(numbers: Array, years: tuple[int, int], column: ResultColumn)
 
 
 def _failed(query: DatabaseQuery, failure: BaseException) -> BaseException:
-    """Makes the error for a failure that is the database's, with its message and without the lines
-    after it, which may have values. Any other stays as it is."""
+    """Makes the error for a failure of the database, with its message and without the lines after
+    it, which may have values. Returns any other failure unchanged."""
     import psycopg
     from adbc_driver_manager import Error
 

@@ -1,10 +1,9 @@
 """Opens a session on the Postgres that runs a model's query, and bounds the waits for it (L11).
 
-A query may run for hours, so that no wait for its rows has a bound of time alone: another
-connection looks whether the server still answers, and a run that was stopped cancels the query. Not
-here: the query and its columns (``postgres``), its rows (``postgres_rows``). Connections of psycopg
-are those of the store (``store.bounded_connection``).
-"""
+A query may run for hours, so a wait for its rows is not bounded by time alone: another connection
+checks whether the server still answers, and a run that was stopped cancels the query. Not here: the
+query and its columns (``postgres``), its rows (``postgres_rows``). Connections of psycopg are those
+of the store (``store.bounded_connection``)."""
 
 import threading
 import uuid
@@ -21,8 +20,8 @@ if TYPE_CHECKING:
     import psycopg
 
 CANCEL_SECONDS = 5.0
-_ANSWER_SECONDS = 60.0  # for what is no query of the user's; and between two looks at the server
-_PROBES = 2  # that fail one after the other: the server is gone
+_ANSWER_SECONDS = 60.0  # for statements other than the query, and between two checks
+_PROBES = 2  # so many failures in a row: the server is gone
 SESSION = (
     "SET TIME ZONE 'UTC'",
     "SET datestyle = 'ISO'",
@@ -54,8 +53,8 @@ def transaction(query: DatabaseQuery) -> "Generator[psycopg.Connection[Any]]":
 
 
 class ServerWatch:
-    """Looks every minute whether the database answers a new connection, beside a query that may
-    run for hours. ``gone``: it does not, so that nothing more is to be waited for (L11)."""
+    """Checks every minute, during a query that may run for hours, whether the database answers a
+    new connection. ``gone``: it does not, so that nothing more is to be waited for (L11)."""
 
     def __init__(self, query: DatabaseQuery) -> None:
         self._query, self._done = query, threading.Event()
@@ -66,7 +65,7 @@ class ServerWatch:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._done.set()  # a look that is under way ends by itself
+        self._done.set()  # a running check ends by itself
 
     def _look(self) -> None:
         failed = 0
@@ -78,8 +77,8 @@ class ServerWatch:
 
 
 def cancel(query: DatabaseQuery, session: int) -> None:
-    """Has the server cancel what the session (its process id) runs. A server that is stopped takes
-    no order."""
+    """Has the server cancel what the session (its process id) runs. A stopped server obeys no
+    order."""
     import psycopg
 
     from penstock.store.bounded_connection import Link

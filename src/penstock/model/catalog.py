@@ -31,8 +31,9 @@ class DestinationSyncMode(StrEnum):
 
 class StreamId(msgspec.Struct, frozen=True):
     """Identifies a stream by namespace and name. Sources write "no namespace" as null or "": make
-    ids with :meth:`of`, which takes both for None. Only a stream under ``""`` that its source has
-    next to one under none has the namespace ``""``. Sortable, ids without a namespace first."""
+    ids with :meth:`of`, which takes both for None. A stream has the namespace ``""`` only if its
+    source also has one of that name without a namespace. Sortable, ids without a namespace
+    first."""
 
     namespace: str | None
     name: str
@@ -62,7 +63,7 @@ FieldPath = tuple[str, ...]
 
 
 class Change(StrEnum):
-    """What became of a row since its stream's rows were sent. ``null_key``, ``duplicate_key``: it
+    """What happened to a row since its stream's rows were sent. ``null_key``, ``duplicate_key``: it
     cannot be distinguished from others, and is refused."""
 
     added = "added"
@@ -76,12 +77,12 @@ class Change(StrEnum):
 class Stream(msgspec.Struct, frozen=True, kw_only=True):
     """A stream as discovered. ``raw``: the source's own object, unknown fields included.
     ``selected`` False: the catalog leaves the stream out unless the user names it. ``record_name``:
-    the stream's name in its records, where that differs from its own. ``assumed``: the source did
-    not list the stream and the pipeline file named it: its schema is a guess until rows arrive.
-    ``compared``: its rows can be compared with those that were sent before, so that new, changed
-    and removed ones are distinguished. ``partial``: a schema without any properties came first, and
-    this one declares some: records may have others, which must be kept. ``begins_after_cursor``: no
-    record that it sends is at the saved cursor or below it."""
+    the stream's name in its records, if that differs from its own. ``assumed``: the source did not
+    list the stream and the pipeline file named it: its schema is a guess until rows arrive.
+    ``compared``: its rows can be compared with those that were sent before, to distinguish new,
+    changed and removed ones. ``partial``: a schema without any properties came first, and this one
+    declares some: records may have others, which must be kept. ``begins_after_cursor``: it sends no
+    record at the saved cursor or below."""
 
     id: StreamId
     json_schema: dict[str, Any]
@@ -102,7 +103,7 @@ class Stream(msgspec.Struct, frozen=True, kw_only=True):
 class Catalog(msgspec.Struct, frozen=True):
     """The streams that a source offers. ``open``: the source cannot list them; they become known
     from its messages only (``ReadRequest.open``). ``unnamed``: how many of its entries have no
-    name; they are left out. ``notes``: what of it could not be taken unchanged, each a
+    name; they are left out. ``notes``: which parts could not be taken unchanged, each a
     sentence."""
 
     streams: tuple[Stream, ...]
@@ -111,24 +112,23 @@ class Catalog(msgspec.Struct, frozen=True):
     notes: tuple[str, ...] = ()
 
     def get(self, stream: StreamId) -> Stream | None:
-        """Returns the stream with this id; None where the catalog lacks it."""
+        """Returns the stream with this id; None if the catalog lacks it."""
         return next((s for s in self.streams if s.id == stream), None)
 
 
 class ConfiguredStream(msgspec.Struct, frozen=True, kw_only=True):
     """How one stream is synced. ``cursor_field`` is a path (empty: defined by the source, or none);
-    ``primary_key`` a tuple of paths (empty: none). Paths hold original property names.
-    ``columns``: the selected top-level properties (None: all but ``left_out``, those included that
-    the source names only while it is read); ``nested``: paths into those properties of which only a
-    part is selected; ``unselected``: paths of properties that the catalog deselects, whether the
-    schema has them or not. ``replaces``: the stream's rows replace all older
-    ones, whatever the modes say. ``shards``: the number of shards that are read in parallel.
-    ``mode_reason``: why the destination sync mode was chosen (a clause). ``source_decides``: the
-    source is passed its state but no sync mode, and chooses itself how to read. ``sends``: the rows
-    are compared with those that were sent before, and rows of these kinds are sent. ``refreshes``:
-    a refresh of the stream is pending (``--recreate``), whose rows replace the table's once; its
-    modes stay. ``history``: its table keeps every version of a key; then rows that ``replaces``
-    older ones end their versions."""
+    ``primary_key`` a tuple of paths (empty: none). Paths hold original property names. ``columns``:
+    the selected top-level properties (None: all but ``left_out``, including those that the source
+    names only while it is read); ``nested``: paths into properties that are selected only in part;
+    ``unselected``: paths of properties that the catalog deselects, whether the schema has them or
+    not. ``replaces``: the stream's rows replace all older ones, whatever the modes are. ``shards``:
+    the number of shards that are read in parallel. ``mode_reason``: why the destination sync mode
+    was chosen (a clause). ``source_decides``: the source gets its state but no sync mode, and
+    chooses itself how to read. ``sends``: the rows are compared with those that were sent before,
+    and rows of these kinds are sent. ``refreshes``: a refresh of the stream is pending
+    (``--recreate``), whose rows replace the table's once; its modes stay. ``history``: its table
+    keeps every version of a key; with ``replaces``, rows then end the versions of older ones."""
 
     stream: Stream
     sync_mode: SyncMode

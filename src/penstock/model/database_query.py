@@ -1,7 +1,7 @@
-"""Defines a query that a database runs, and one read of it.
+"""Defines a query that a database runs, and one read of that query.
 
-Data only. Neighbours: ``databases`` runs it, ``engine.worker.database_source`` reads it in a lane.
-"""
+Data only. Neighbours: ``databases`` runs it, ``engine.worker.database_source`` reads it in a
+lane."""
 
 import msgspec
 
@@ -11,8 +11,8 @@ CURSOR = "cursor"
 
 class DatabaseQuery(msgspec.Struct, frozen=True, kw_only=True):
     """``url``: the database's address, which may hold a password. ``pieces``: the query's text, cut
-    where the parameter ``:cursor`` stands. ``name``: of its stream. ``where``: its position in the
-    pipeline file, for errors."""
+    at each parameter ``:cursor``. ``name``: of its stream. ``where``: its position in the pipeline
+    file, for errors."""
 
     url: str
     pieces: tuple[str, ...]
@@ -25,9 +25,9 @@ class DatabaseQuery(msgspec.Struct, frozen=True, kw_only=True):
 
 class DatabaseRead(msgspec.Struct, frozen=True, kw_only=True):
     """One read of a query. ``cursor``: a column, and the value as text that ``:cursor`` is bound
-    to; None: NULL. ``limit``: of rows. ``at``: when it began, epoch milliseconds. ``follows``: the
-    column whose highest value is the state of the rows. ``last``: the state where there is no such
-    column; None: there is none."""
+    to; None: NULL. ``limit``: the most rows. ``at``: when it began, epoch milliseconds.
+    ``follows``: the column whose highest value is the state of the rows. ``last``: the state if
+    there is no such column; None: there is none."""
 
     query: DatabaseQuery
     cursor: tuple[str, str] | None = None

@@ -1,10 +1,9 @@
-"""Defines which values of the property that marks deletes say that a row is gone.
+"""Defines which values of the property that marks deletes mean that a row is gone.
 
 A live mark is null, a word for no, zero, a zero date, or an empty text, list or object. Lanes judge
-the value as the source sent it (``codec.delete_marks``), and give its column a value that says the
-same. So tables, transforms and queries judge what the column stores, by :data:`LIVE_TEXT` where it
-is text. Not here: Arrow columns (``codec.delete_marks``), Spark's (``tables.frame.soft_deletes``).
-"""
+the value as the source sent it (``codec.delete_marks``), and give its column a value with the same
+meaning. So tables, transforms and queries judge the stored value, by :data:`LIVE_TEXT` if it is
+text. Not here: Arrow columns (``codec.delete_marks``), Spark's (``tables.frame.soft_deletes``)."""
 
 import re
 from typing import Any, cast
@@ -17,7 +16,7 @@ SYSTEM_PREFIXES = ("_ab_cdc_", "_sdc_", "_rb_")
 """How the properties begin that sources of change logs add to records: they are no data of the
 row, so that a delete which has these only brings no values."""
 
-# RE2, Java and Python read these alike; white space is Unicode's, and what has no width
+# RE2, Java and Python read these alike; white space is Unicode's, plus characters without width
 _WIDE_SPACE = "\u1680\u2000-\u200b\u2028\u2029\u202f\u205f\u3000\ufeff"
 _SPACE = rf"[\x09-\x0d\x20\x85\xa0{_WIDE_SPACE}]*"
 _ZERO = r"[+-]?(?:0+[.,]?0*|[.,]0+)(?:e[+-]?[0-9]+)?|0x0+"
@@ -47,9 +46,9 @@ TIMES = frozenset({Kind.date, Kind.timestamp, Kind.timestamp_ntz, Kind.time, Kin
 
 class DeleteMark(msgspec.Struct, frozen=True):
     """The property that marks deletes in a stream whose deletes are carried out. ``source``: its
-    original name. ``of_time``: it is declared a date or a time, so that text of no known form says
-    that the row is gone; else such a record is a reject. ``null_if_live``: a live mark is sent as
-    null, since the destination takes every other value for a delete."""
+    original name. ``of_time``: it is declared a date or a time, so that text of no known form means
+    that the row is gone; otherwise such a record is a reject. ``null_if_live``: a live mark is sent
+    as null, since the destination takes every other value for a delete."""
 
     source: str
     of_time: bool
@@ -62,7 +61,7 @@ def is_time(data_type: DataType) -> bool:
 
 
 def marks_delete(value: Any) -> bool:
-    """Returns whether a value that a column stores says that the row is gone."""
+    """Returns whether a stored column value means that the row is gone."""
     if value is None or value != value:  # NaN
         return False
     if isinstance(value, str):

@@ -25,13 +25,13 @@ class Status(StrEnum):
 
 @dataclass(slots=True)
 class ComparedRows:
-    """What is known of the rows of a batch that were compared with what was sent before.
+    """What is known about the rows of a batch that were compared with what was sent before.
 
-    ``keys``: an Arrow table of their primary keys, in columns called by position (``c0``, ...).
-    ``held``: Arrow booleans, whether the destination has a row of the same key. ``folder``: of
+    ``keys``: an Arrow table of their primary keys, in columns named by position (``c0``, ...).
+    ``held``: Arrow booleans, whether the destination has a row with the same key. ``folder``: of
     their set. ``at``: when they were read, epoch milliseconds. ``removes``: a row that is left out
-    is removed at the destination. ``probe``: the rows are as before and are not sent; only what
-    transforms leave out of them counts."""
+    is removed at the destination. ``probe``: the rows are unchanged and are not sent; only what
+    transforms leave out counts."""
 
     keys: Any
     held: Any
@@ -55,13 +55,13 @@ class Batch:
     extracted_at: Sequence[int]
     changes: dict[int, bytes] = field(default_factory=dict[int, bytes])
     size: int = 0  # bytes of the bodies
-    version: int | None = None  # the stream's version that they belong to (see Activate)
+    version: int | None = None  # the stream's version of the rows (see Activate)
     stands_for: int | None = None  # source records that became these rows; None: as many
-    filtered: int = 0  # of the source records, those that transforms dropped
+    filtered: int = 0  # source records that transforms dropped
     keys: tuple[tuple[str, int], ...] = ()
     """For each transform that keeps keys (``store.keys``): its place, and its checkpoint of them
     after the rows up to here."""
-    compared: ComparedRows | None = None  # of a model whose transforms tell which rows they keep
+    compared: ComparedRows | None = None  # of a model whose transforms report which rows they keep
 
     @property
     def read(self) -> int:
@@ -71,9 +71,9 @@ class Batch:
 
 @dataclass(slots=True)
 class TransformColumns:
-    """The columns that a transform connector's rows have, where they differ from the plan.
-    ``number``: the transform's index among the connectors of the chain, from 0. ``columns``: under
-    the names that it gives them."""
+    """The columns of a transform connector's rows, if they differ from the plan. ``number``: the
+    transform's index among the connectors of the chain, from 0. ``columns``: under the transform's
+    names."""
 
     number: int
     columns: RowSchema
@@ -82,10 +82,10 @@ class TransformColumns:
 @dataclass(slots=True)
 class Schema:
     """A stream's new schema in the middle of a read. A barrier: earlier records of the stream have
-    the earlier schema. Protocols emit it only where it differs from the last one, at first from the
-    read's configuration. ``primary_key``, ``cursor_field``: None where the source did not state
-    them. ``showed``: the event describes a transform's output, and no change at the source;
-    ``missing``: columns that records need, and no change either."""
+    the earlier schema. Protocols emit it only if it differs from the last one, at first from the
+    read's configuration. ``primary_key``, ``cursor_field``: None if the source did not state them.
+    ``showed``: the event describes a transform's output, and no change at the source; ``missing``:
+    columns that records need, also without a change at the source."""
 
     stream: StreamId
     json_schema: dict[str, Any]
@@ -108,8 +108,8 @@ class Activate:
 class State:
     """A state, which covers every earlier record of its scope. ``blob``: the source's own message.
     ``keys``: the source's checkpoint of its keys that belongs to it (``store.keys``); 0: none.
-    ``named``: the only streams that the source goes on with; rows of others are sent again. None:
-    all of the scope."""
+    ``named``: the only streams that the source continues; rows of others are sent again. None: all
+    in the scope."""
 
     scope: StateScope
     blob: str
@@ -119,7 +119,7 @@ class State:
 
 @dataclass(slots=True)
 class RateLimitWait:
-    """The source waits since its API limits the rate of requests. ``until``: epoch milliseconds;
+    """The source waits because its API limits the rate of requests. ``until``: epoch milliseconds;
     None: unknown."""
 
     until: int | None = None
@@ -138,11 +138,11 @@ class StreamStatus:
 @dataclass(slots=True)
 class Reject:
     """A record, line or row that cannot become a row (L8). ``stream`` None: unknown. ``raw``: its
-    bytes; where they are in the file ``spool``, of ``size`` bytes, only their beginning.
-    ``records``: how many source records it counts as, 0 where another reject has counted it; None:
-    at most one, which a batch of its stream counts already (``Batch.stands_for``). ``key``: its
-    primary key by the source's names, where a destination rejects it, whose bytes may have other
-    names. ``whole``: ``raw`` is a record as the source sent it, which can be decoded again."""
+    bytes; if they are in the file ``spool``, of ``size`` bytes, only their beginning. ``records``:
+    how many source records it counts as, 0 if another reject has counted it; None: at most one,
+    which a batch of its stream counts already (``Batch.stands_for``). ``key``: its primary key by
+    the source's names, set when a destination rejects it, whose bytes may have other names.
+    ``whole``: ``raw`` is a record as the source sent it, which can be decoded again."""
 
     stream: StreamId | None
     reason: str
@@ -186,8 +186,8 @@ class LogEvent:
 class Error:
     """A connector's failure. ``message``: the connector's own, or, with a ``code``, Penstock's
     about a limit or rule that the connector broke (``hint``, ``where``: as in ``PenstockError``).
-    ``raw``: every field of the connector's error. ``retry``: the failure may be temporary, and it
-    is safe to read the stream again after so many seconds."""
+    ``raw``: every field of the connector's error. ``retry``: the failure may be temporary, and the
+    stream can safely be read again after so many seconds."""
 
     message: str
     failure_type: str | None = None
@@ -201,8 +201,8 @@ class Error:
 
 @dataclass(slots=True)
 class StreamHalted:
-    """The destination wants no more of this stream in this run, and nothing is wrong. Rows without
-    an ack are sent again by the next run."""
+    """The destination accepts no more rows of this stream in this run, without an error. Rows
+    without an ack are sent again by the next run."""
 
     stream: StreamId
     message: str
@@ -222,15 +222,15 @@ class SkippedItems:
 @dataclass(slots=True)
 class UnconfiguredRecords:
     """Records of a stream that is not configured arrived and were skipped; a later state may claim
-    them as read. ``stream``: under its name in the protocol."""
+    them as read. ``stream``: its name in the protocol."""
 
     stream: StreamId
 
 
 @dataclass(slots=True)
 class RecordCountMismatch:
-    """The record count in a state's message differs from the records that arrived since the state
-    before: the source ``announced`` so many, and so many were ``received``. ``stream``
+    """The record count in a state's message differs from the records that arrived since the
+    previous state: the source ``announced`` so many, and so many were ``received``. ``stream``
     None: of all streams."""
 
     stream: StreamId | None
@@ -248,9 +248,9 @@ class ConnectorMetrics:
 
 @dataclass(slots=True)
 class DoubtfulEnd:
-    """What came does not prove that these streams were read whole, for ``reason`` (a clause).
-    ``complete``: they count as complete all the same; else exit code 0 does not complete them (L6),
-    and ``hint`` is what to do."""
+    """The messages do not prove that these streams were read whole, for ``reason`` (a clause).
+    ``complete``: they count as complete all the same; otherwise exit code 0 does not complete them
+    (L6), and ``hint`` is what to do."""
 
     streams: tuple[StreamId, ...]
     reason: str
@@ -261,7 +261,7 @@ class DoubtfulEnd:
 @dataclass(slots=True)
 class ConnectorExited:
     """The connector ended: the last event of a read. ``code``: its exit code; None: Penstock
-    stopped it. ``doubts``: of streams that may not have been read whole."""
+    stopped it. ``doubts``: those about streams that may not have been read whole."""
 
     code: int | None
     stderr_tail: str = ""

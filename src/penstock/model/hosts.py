@@ -1,12 +1,12 @@
 """Parses hosts and host patterns strictly, and classifies addresses as public, private or special.
 
-A host is a name of RFC 1123 labels in ASCII (an international one as IDNA writes it; underscores
-are allowed, since container networks use them), four decimal numbers, or an IPv6 address without a
-zone. Everything else is refused: a resolver reads ``127.1``, ``0x7f000001`` or a name with a NUL in
-it as another host than a pattern does. Also here: which hosts a list allows, and at which addresses
-(v4 connects to any address that a name resolves to). Pure. Neighbours: ``config.converters`` (the
-pipeline's patterns), ``protocols.rapidbyte.declared.host_patterns`` (a connector's).
-"""
+A host is a name of RFC 1123 labels in ASCII (an international one in its IDNA form; underscores are
+allowed, since container networks use them), four decimal numbers, or an IPv6 address without a
+zone. Everything else is refused: a resolver may read ``127.1``, ``0x7f000001`` or a name that
+contains a NUL as a different host than a pattern does. Also here: which hosts a list allows, and at
+which addresses (v4 connects to any address that a name resolves to). Pure. Neighbours:
+``config.converters`` (the pipeline's patterns), ``protocols.rapidbyte.declared.host_patterns`` (a
+connector's)."""
 
 import ipaddress
 import re
@@ -27,9 +27,8 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 class AddressClass(StrEnum):
-    """The class of an address. ``special``: no pipeline reads from such a host: link-local
-    addresses (clouds serve a machine's credentials there), multicast, unspecified and reserved
-    ones."""
+    """The class of an address. ``special``: an address that no pipeline reads from: link-local
+    (clouds serve a machine's credentials there), multicast, unspecified and reserved ones."""
 
     public = "public"
     private = "private"
@@ -49,8 +48,8 @@ class Pattern(NamedTuple):
 
     @property
     def names_hosts(self) -> bool:
-        """Whether a pipeline that has it names its hosts: one, or those below a domain. ``*`` names
-        none: it is every host of every network."""
+        """Returns whether a pipeline with this pattern names its hosts: a single host, or those
+        below a domain. ``*`` names none: it matches every host of every network."""
         return self.host != ANY
 
     def __str__(self) -> str:
@@ -61,7 +60,7 @@ class Pattern(NamedTuple):
 
 def host_of(text: str) -> str | None:
     """Returns the canonical spelling of a host: lower case, no brackets, an address in its
-    canonical form, no final dot. None where ``text`` is no host."""
+    canonical form, no final dot. None if ``text`` is not a host."""
     if text.startswith("[") and text.endswith("]"):
         inner = _address(text[1:-1])
         return str(inner) if isinstance(inner, ipaddress.IPv6Address) else None
@@ -75,8 +74,8 @@ def address_of(host: str) -> Address | None:
 
 
 def pattern_of(text: str) -> Pattern | None:
-    """Parses ``HOST``, ``*.DOMAIN`` or ``*``, optionally with ``:PORT`` (``[::1]:5432``); None
-    where ``text`` is none of these."""
+    """Parses ``HOST``, ``*.DOMAIN`` or ``*``, optionally with ``:PORT`` (``[::1]:5432``); None for
+    any other ``text``."""
     host, port = text, None
     if text.startswith("[") or text.count(":") == 1:
         head, colon, tail = text.rpartition(":")
@@ -120,16 +119,16 @@ def lies(address: Address) -> AddressClass:
 
 
 class ReachableHosts(msgspec.Struct, frozen=True, kw_only=True):
-    """The hosts that a connector may reach. ``hosts``: patterns of all of them. ``named``: those
-    that the pipeline names, in full or by their domain (``*.corp``), which may lie in a private
-    network. ``private``: all of ``hosts`` may."""
+    """The hosts that a connector may reach. ``hosts``: the patterns of all of them. ``named``:
+    those that the pipeline names, in full or by their domain (``*.corp``), which may be in a
+    private network. ``private``: all of ``hosts`` may."""
 
     hosts: tuple[str, ...] = ()
     named: tuple[str, ...] = ()
     private: bool = False
 
     def refusal(self, host: str, port: int, address: Address) -> str | None:
-        """Returns why an allowed host may not be reached at ``address``, one of its own; None: it
+        """Returns why an allowed host must not be reached at ``address``, one of its own; None: it
         may. A ``special`` address (link-local, metadata service) must itself be in ``named``."""
         kind = lies(address)
         if kind is AddressClass.public or allows(self.named, str(address), port):
@@ -158,7 +157,7 @@ def allows(patterns: Iterable[str], host: str, port: int | None = None) -> bool:
 
 
 def parsed(patterns: Iterable[str]) -> list[Pattern]:
-    """Parses patterns; text that is none is skipped, since it allows nothing."""
+    """Parses patterns; skips other text, since it allows nothing."""
     found = (pattern_of(text.strip()) for text in patterns)
     return [pattern for pattern in found if pattern is not None]
 

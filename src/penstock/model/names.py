@@ -1,15 +1,13 @@
 """Cleans the names of properties and streams into names that every table format accepts.
 
 Pure functions: the result does not depend on the order of the input. The store keeps the results
-(``Store.remember``) and passes them as ``taken``, which always wins: a
-stored name never changes. Not here: how a format quotes a name, or a shorter limit of one database
-(Postgres: 63 bytes). Neighbours: ``codec`` cleans columns, ``engine.plan.table_names``
-tables; ``store`` keeps the maps.
+(``Store.remember``) and passes them as ``taken``, which always wins: a stored name never changes.
+Not here: how a format quotes a name, or a shorter limit of one database (Postgres: 63 bytes).
+Neighbours: ``codec`` cleans columns, ``engine.plan.table_names`` tables; ``store`` keeps the maps.
 
-Two names that differ only by case (or by Unicode composition) are the same name to Spark, to many
-databases and to some file systems: one of them keeps the plain form, every other one gets ``_`` and
-eight hexadecimal digits of a hash of its original.
-"""
+Spark, many databases and some file systems treat two names that differ only by case (or by Unicode
+composition) as the same: one of them keeps the plain form, every other one gets ``_`` and eight
+hexadecimal digits of a hash of its original."""
 
 import hashlib
 import itertools
@@ -78,7 +76,7 @@ def clean_tables(streams: Iterable[StreamId], taken: Mapping[str, str] = {}) -> 
     inside: dict[str | None, dict[str, _Candidate]] = {}
     for s in fresh:
         space = spaces[s.namespace] if s.namespace else None
-        # ``~``: of a stream under none and one under "" the first keeps the plain form
+        # ``~``: of a stream without namespace and one under "" the first keeps the plain form
         seed = f"~{s.key}" if s.namespace == "" else s.key
         candidate = _Candidate(s.name, _identifier(s.name) or "table", seed)
         inside.setdefault(space, {})[s.key] = candidate

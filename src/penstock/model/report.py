@@ -13,19 +13,19 @@ StreamOutcome = Literal["complete", "incomplete", "failed"]
 
 
 class StreamReport(msgspec.Struct, kw_only=True):
-    """One stream's part of the report. ``read = committed + rejected + filtered`` wherever
-    ``status`` is ``complete`` (L8).
+    """One stream's part of the report. ``read = committed + rejected + filtered`` if ``status`` is
+    ``complete`` (L8).
 
     ``table``: the location of its rows. For a destination connector ``table`` is None and
     ``target`` is the stream's name there; then ``written`` counts the rows sent to the connector in
     this run, ``committed`` those that it acked, ``sent_again`` those of ``written`` that an earlier
     run, or an earlier attempt of this one, had sent already. ``superseded``: rows of committed
-    loads that a table left out, since another row of their key is newer. ``sealed``: rows that
-    a run which did not succeed left in the log: the next run loads them.
+    loads that a table left out, since another row of their key is newer. ``sealed``: rows that an
+    unsuccessful run left in the log: the next run loads them.
 
     ``attempts``: how often the source was started for the stream in this run. ``expected_rows``,
     ``expected_bytes``: the source's estimate; None: it gave none. ``load_ways``: how many loads
-    came into the table which way (``tables.load_way``)."""
+    came into the table in which way (``tables.load_way``)."""
 
     namespace: str | None
     name: str
@@ -83,7 +83,7 @@ class PeakMemory(msgspec.Struct, kw_only=True):
 
 
 class LeftRejects(msgspec.Struct, frozen=True):
-    """Rejects of a stream that were not tried again, and why. ``stream`` None: it is not known."""
+    """Rejects of a stream that were not retried, and why. ``stream`` None: unknown."""
 
     stream: str | None
     why: str
@@ -91,7 +91,7 @@ class LeftRejects(msgspec.Struct, frozen=True):
 
 
 class RetriedRejectsReport(msgspec.Struct, kw_only=True):
-    """What ``penstock rejects retry`` did: how many it tried again, and which it left."""
+    """The result of ``penstock rejects retry``: how many rejects it retried, and which it left."""
 
     tried: int
     left: list[LeftRejects]
@@ -99,10 +99,10 @@ class RetriedRejectsReport(msgspec.Struct, kw_only=True):
 
 class Report(msgspec.Struct, kw_only=True):
     """The report of one run. ``metrics``: the connectors' own metrics, ``{"stream", "series"}``
-    each. ``start``: was Spark's JVM there already (``warm``)? None: there was none of ours.
-    ``expected_rows``, ``expected_bytes``: the source's estimate for all streams together; None: it
-    gave none. ``dry_run``: nothing was written, sent or saved, whatever the counts say (also
-    ``--limit``). ``retried``: None: the run read its source."""
+    each. ``start``: whether Spark's JVM was running already (``warm``); None: there was none of
+    ours. ``expected_rows``, ``expected_bytes``: the source's estimate for all streams together;
+    None: it gave none. ``dry_run``: nothing was written, sent or saved, despite the counts (also
+    ``--limit``). ``retried`` None: the run read its source."""
 
     run: str
     pipeline: str
@@ -125,7 +125,7 @@ class Report(msgspec.Struct, kw_only=True):
     retried: RetriedRejectsReport | None = None
 
     def _repr_html_(self) -> str:
-        """Returns the report as notebooks show it: a row a stream, what failed, the notes."""
+        """Returns the report for notebooks: one table row per stream, failures, the notes."""
         columns = ("stream", "status", "read", "written", "rejected", "states", "into")
         rows = "".join(_html_row("td", _cells(stream)) for stream in self.streams)
         lines = [f"{self.status} in {self.seconds:.1f} s, {self.guarantee}"]

@@ -15,7 +15,7 @@ from penstock.model.catalog import DestinationSyncMode, FieldPath, Shard, Stream
 from penstock.model.state import StateScope, StoredState
 from penstock.model.types import MetadataNames
 
-# Stands for a segment's shared (GLOBAL, LEGACY) state among the streams that consume the segment.
+# Marks a segment's shared (GLOBAL, LEGACY) state among the streams that consume the segment.
 SHARED_STATE = StreamId("\0state", "\0state")
 
 
@@ -28,7 +28,7 @@ class SegmentId(msgspec.Struct, frozen=True, order=True):
 
 
 class TableShape(msgspec.Struct, frozen=True):
-    """Says that a part has the columns of a table in place of the internal ones (``model.types``):
+    """Marks a part that has the columns of a table in place of the internal ones (``model.types``):
     the stream's, then the metadata columns under ``names``. ``digest``: of all that the file has in
     common with a table's: columns, types, sync id, generation."""
 
@@ -37,8 +37,8 @@ class TableShape(msgspec.Struct, frozen=True):
 
 
 class PartLayout(msgspec.Struct, frozen=True, kw_only=True):
-    """How a lane writes the parts of a stream in their table's shape. ``columns``: the stream's, in
-    the table's order; ``described``: metadata of the file that readers of the table expect."""
+    """How a lane writes the parts of a stream in their table's layout. ``columns``: the stream's,
+    in the table's order; ``described``: metadata of the file that readers of the table expect."""
 
     shape: TableShape
     columns: tuple[str, ...]
@@ -49,10 +49,10 @@ class PartLayout(msgspec.Struct, frozen=True, kw_only=True):
 
 class PartRef(msgspec.Struct, frozen=True, omit_defaults=True):
     """Refers to a part. ``path``: relative to the pipeline's log. ``crc``: CRC-32 of the file.
-    ``size``: its bytes. ``raw_bytes``: bytes of its records as the source sent them. ``shape``: of
-    a part that a table can take as it is; None: it has the internal columns. ``first``: of a part
-    with a shape, the sequence number of its first row (``model.types.SEQ``), from which those of
-    the others are counted; None: not known (written by an earlier version of Penstock)."""
+    ``size``: its bytes. ``raw_bytes``: bytes of its records as the source sent them. ``shape``: set
+    for a part that a table can take unchanged; None: it has the internal columns. ``first``: for a
+    part with a shape, the sequence number of its first row (``model.types.SEQ``), from which those
+    of the other rows are counted; None: unknown (written by an earlier version of Penstock)."""
 
     path: str
     rows: int
@@ -74,19 +74,19 @@ class CursorOrder(StrEnum):
 class WriteDisposition(msgspec.Struct, frozen=True, kw_only=True):
     """How rows join their table (the write disposition), fixed when they are sealed: a change of
     the pipeline file between runs does not change a recovered segment. Paths hold cleaned column
-    names. ``replaces``: the generation replaces the table's rows, also under another mode than
+    names. ``replaces``: the generation replaces the table's rows, also under a mode other than
     overwrite. ``arrival``: of two rows of a key the one that arrived later wins, whatever their
     cursors and extraction times (cdc); ``delete_cursor``: the cursor that a delete has all the
-    same. ``sync_id``, ``generation_id``: for the metadata columns;
-    ``generation_id`` None: the ledger's number of the generation. ``anew``: they are of a read that
-    sends again all that there is, as what was sent before was forgotten (``--full-refresh``) or
-    lost. ``refreshes``: the generation is a refresh of a stream (``--recreate``): it replaces the
-    table's rows whatever the mode, and until it is published no state that covers it is saved.
-    ``mixed_keys``: columns of the key of which the table has rows as text and rows as JSON.
-    ``retried``: they were rejects, which a user had tried again (``engine.specs.retry``): in a
-    table that keeps one row per key they count as older than its rows.
-    ``history``: the table keeps every version of a key (``tables.history``); ``ends_history``: it
-    has none from then on, and loses all versions but the current ones."""
+    same. ``sync_id``, ``generation_id``: for the metadata columns; ``generation_id`` None: the
+    ledger's number of the generation. ``anew``: the rows come from a read that sends everything
+    again, because what was sent before was forgotten (``--full-refresh``) or lost. ``refreshes``:
+    the generation is a refresh of a stream (``--recreate``): it replaces the table's rows whatever
+    the mode, and until it is published no state that covers it is saved. ``mixed_keys``: columns of
+    the key of which the table has rows as text and rows as JSON. ``retried``: the rows were rejects
+    that a user retried (``engine.specs.retry``): in a table that keeps one row per key they count
+    as older than its rows. ``history``: the table keeps every version of a key
+    (``tables.history``); ``ends_history``: from then on it does not, and loses all versions but the
+    current ones."""
 
     mode: DestinationSyncMode
     primary_key: tuple[FieldPath, ...] = ()
@@ -146,10 +146,10 @@ class StreamSlice(msgspec.Struct, frozen=True, kw_only=True):
 
 class Segment(msgspec.Struct, frozen=True, kw_only=True):
     """One sealed segment. ``state`` None: sealed under the previous state; then ``exact`` is False
-    where a later sync would read the same rows again (at-least-once). ``rejects``: paths of
-    JSON-lines files in the log. ``keys``: the source's checkpoint of its keys that the segment
-    covers; 0: none. ``before``: how many :attr:`shares` its epoch sealed before it, by which a lost
-    manifest is noticed (L3); None: written by an earlier version of Penstock."""
+    if a later sync would read the same rows again (at-least-once). ``rejects``: paths of JSON-lines
+    files in the log. ``keys``: the source's checkpoint of its keys that the segment covers; 0:
+    none. ``before``: how many :attr:`shares` its epoch sealed before it, which reveals a lost
+    manifest (L3); None: written by an earlier version of Penstock."""
 
     id: SegmentId
     lane: int
@@ -169,8 +169,8 @@ class Segment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PlannedOn(msgspec.Struct, frozen=True):
-    """What a load was planned on. ``version``: of its table; -1: there was none. ``boot``: of the
-    machine (``tables.disks.boot``)."""
+    """The basis on which a load was planned. ``version``: of its table; -1: there was none.
+    ``boot``: of the machine (``tables.disks.boot``)."""
 
     version: int
     boot: str
@@ -182,10 +182,10 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     ``key``: the id under which the table stores ``number``: the id that the pipeline's state got
     when it was created, and the stream. Numbers of a key grow and never restart. ``follows``: the
     number that the table must have before this load (0: none); None: any. ``token``: random, drawn
-    with the number and stored by the table with it, so that another home's load of the same number
-    can be told apart; empty: written by an earlier version of Penstock. ``planned``: None where its
-    table has no versions. ``shards``: of a stream that is read in shards, each epoch with the lane
-    whose shard it read; empty: the rows came one after the other."""
+    with the number and stored by the table with it, to distinguish another home's load of the same
+    number; empty: written by an earlier version of Penstock. ``planned``: None if its table has no
+    versions. ``shards``: for a stream that is read in shards, each epoch with the lane whose shard
+    it read; empty: the rows came one after the other."""
 
     key: str
     number: int
@@ -216,8 +216,8 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def replaces_rows(self) -> bool:
-        """Whether no row of the table stays. A history keeps them, unless it is begun again by a
-        refresh."""
+        """Returns whether no row of the table stays. A history keeps its rows, unless a refresh
+        begins it again."""
         return self.replaces and (not self.disposition.history or self.disposition.refreshes)
 
     @property

@@ -1,7 +1,6 @@
 """Defines what a Spark job has written for a lane to read in place of a connector's messages.
 
-Data only. Neighbours: ``engine.query`` has it written, ``engine.worker.staged_source`` reads it.
-"""
+Data only. Neighbours: ``engine.query`` runs the job, ``engine.worker.staged_source`` reads it."""
 
 import msgspec
 
@@ -43,15 +42,14 @@ REASONS = {
 
 
 class RowForm(msgspec.Struct, frozen=True):
-    """In which form a destination connector is sent the rows of a model. ``to``: a digest of its
-    stream and of that one's options. ``mapping``: field -> column; empty: all columns."""
+    """The form in which a model's rows are sent to a destination connector. ``to``: a digest of its
+    stream and that stream's options. ``mapping``: field -> column; empty: all columns."""
 
     to: str
     mapping: dict[str, str]
 
     def has_more_than(self, before: "RowForm") -> bool:
-        """Returns whether rows in this form have more than the destination was given of them
-        before."""
+        """Returns whether rows in this form have more than the destination got before."""
         if self.to != before.to:
             return True
         if not self.mapping:
@@ -77,17 +75,17 @@ def cursor_state(stream: StreamId, column: str, value: str) -> str:
 
 
 class StagedRows(msgspec.Struct, frozen=True, kw_only=True):
-    """``files``: Parquet files, in the order in which their rows are read; their columns are called
+    """``files``: Parquet files, in the order in which their rows are read; their columns are named
     by position (``c0``, ``c1``, ...) and are those of ``columns``, the original names.
-    ``required``: of these, the columns that Spark says are never null. ``states``: for each file
+    ``required``: those of them that are never null according to Spark. ``states``: for each file
     the state that holds once its rows and those before it are committed. ``last``: the one that
     holds once all of them are. ``at``: when they were read, epoch milliseconds. ``changes``: the
     files have the columns :data:`KIND` and :data:`SEND`. ``removals``: rows have
     :data:`DELETED_AT`. ``given``: the files have the column :data:`GIVEN`, of ``fields`` or of a
-    ``record``; empty: they have not. ``broken``: files with the columns :data:`BROKEN` and
-    :data:`LINE`, of lines that are not rows. ``compared``: the places of the primary key, where the
-    lane records in ``folder`` which rows its transforms leave out; then rows that are as before are
-    read too, and the files have :data:`HELD`."""
+    ``record``; empty: they lack it. ``broken``: files with the columns :data:`BROKEN` and
+    :data:`LINE`, of lines that are not rows. ``compared``: the places of the primary key; the lane
+    records in ``folder`` which rows its transforms leave out. Unchanged rows are then read too, and
+    the files have :data:`HELD`."""
 
     files: tuple[str, ...]
     columns: tuple[str, ...]

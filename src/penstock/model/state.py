@@ -31,11 +31,11 @@ class StateScope(msgspec.Struct, frozen=True):
 
 
 class StoredState(msgspec.Struct, frozen=True):
-    """A state as saved: ``blob`` is the JSON text of the source's own state message. The rest is of
-    states that are to be saved (``engine.deliver.state_parts``). ``part``: the blob's own scope,
-    where only what it says of the stream in ``scope`` counts, in place of what is saved of that
-    stream (a blob ``null``: nothing is saved of it any more). ``without``: streams whose saved
-    parts stay as they are, whatever the blob says of them."""
+    """A state as saved: ``blob`` is the JSON text of the source's own state message. The other
+    fields are for states that are to be saved (``engine.deliver.state_parts``). ``part``: the
+    blob's own scope, if only its part for the stream in ``scope`` counts and replaces what is saved
+    for that stream (a blob ``null``: nothing is saved any more). ``without``: streams whose saved
+    parts stay unchanged, whatever the blob contains."""
 
     scope: StateScope
     blob: str

@@ -1,4 +1,4 @@
-"""Gives the types that a table keeps of a stream's columns, and its metadata columns.
+"""Defines the types that a table keeps for a stream's columns, and its metadata columns.
 
 Times of day, JSON and numbers as text are text in every table. Not here: names in Spark
 (``spark.types``), the columns of one load (``tables.load_columns``)."""

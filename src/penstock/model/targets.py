@@ -2,8 +2,8 @@
 
 Pure functions of the pipeline file's ``destination.namespace`` and ``destination.prefix``. The
 rules are those of Airbyte's platform: ``source`` keeps the namespace, ``destination`` leaves it to
-the destination, any other text is the namespace, in which ``${SOURCE_NAMESPACE}`` stands for the
-source's. Not here: cleaned table names (``model.names``), stream names inside a state
+the destination, any other text is the namespace, in which ``${SOURCE_NAMESPACE}`` is replaced by
+the source's. Not here: cleaned table names (``model.names``), stream names inside a state
 (``protocols/*``, which call this module)."""
 
 from collections.abc import Iterable
@@ -15,9 +15,9 @@ KEEP, LEAVE = "source", "destination"
 
 
 def target_of(stream: StreamId, namespace: str = KEEP, prefix: str = "") -> StreamId:
-    """Returns the stream's id at the destination. A blank namespace counts as none, but that of a
-    stream under ``""`` beside one under none (``StreamId``) stays ``""``, so that the two stay
-    apart."""
+    """Returns the stream's id at the destination. A blank namespace counts as none, except that
+    ``""`` stays ``""`` if the source also has the stream without a namespace (``StreamId``), to
+    keep the two apart."""
     if namespace == KEEP:
         space = stream.namespace
     elif namespace == LEAVE:
@@ -31,7 +31,7 @@ def target_of(stream: StreamId, namespace: str = KEEP, prefix: str = "") -> Stre
 def targets_of(
     streams: Iterable[StreamId], namespace: str = KEEP, prefix: str = ""
 ) -> dict[StreamId, StreamId]:
-    """:func:`target_of` for each of ``streams``."""
+    """Returns :func:`target_of` for each of ``streams``."""
     return {stream: target_of(stream, namespace, prefix) for stream in streams}
 
 

@@ -32,8 +32,8 @@ _INNER = re.compile(r"(array|struct)\s*<(.*)>", re.DOTALL)
 
 
 class UnknownType(ValueError):
-    """Raised for text that is no type. ``word``: the unknown word; None: the message says what to
-    write instead."""
+    """Raised for text that is not a type. ``word``: the unknown word; None: the message explains
+    what to write instead."""
 
     def __init__(self, word: str | None, text: str) -> None:
         super().__init__(text)
@@ -53,8 +53,8 @@ def type_text(type_: DataType) -> str:
 
 
 def parse_type(text: str, depth: int = 0) -> DataType:
-    """Parses the text of a type; field names of a struct are original names. ``depth``: of nesting.
-    Raises :class:`UnknownType`."""
+    """Parses the text of a type; field names of a struct are original names. ``depth``: the nesting
+    level. Raises :class:`UnknownType`."""
     word = text.strip()
     if word in SIMPLE:
         return DataType(Kind(word))

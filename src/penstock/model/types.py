@@ -1,8 +1,7 @@
-"""Defines the types of columns, which JSON Schema, Arrow, DuckDB, Spark and tables are mapped to.
+"""Defines the types of columns, to which JSON Schema, Arrow, DuckDB, Spark and tables are mapped.
 
-Not here: the mappings and conversions (``codec.json_schema`` reads JSON Schema,
-``codec.arrow`` maps to Arrow and DuckDB, ``spark.types`` to Spark's DDL).
-"""
+Not here: the mappings and conversions (``codec.json_schema`` reads JSON Schema, ``codec.arrow``
+maps to Arrow and DuckDB, ``spark.types`` to Spark's DDL)."""
 
 from collections.abc import Collection, Mapping
 from enum import StrEnum
@@ -55,9 +54,9 @@ class Origin(StrEnum):
 
 
 class UndeclaredPolicy(StrEnum):
-    """What is done with properties of records that the schema does not declare: they are kept in
-    the column :data:`EXTRA`, get columns of their own (those inside objects go to :data:`EXTRA`),
-    or are left out."""
+    """What to do with properties of records that the schema does not declare: keep them in the
+    column :data:`EXTRA`, give them columns of their own (those inside objects go to :data:`EXTRA`),
+    or leave them out."""
 
     keep = "keep"
     columns = "columns"
@@ -67,9 +66,9 @@ class UndeclaredPolicy(StrEnum):
 class Field(msgspec.Struct, frozen=True, omit_defaults=True):
     """A column or a nested field. ``name``: its cleaned name; ``source``: the property's original
     name. ``nullable`` False: every row under this schema was proved to have a value (L9).
-    ``frame_type``: the Arrow type that the column has in the frames of its source
-    (``codec.frame_types``); None: that of its kind. ``origin`` None: the schema declares it. These
-    three are set for columns only, nested fields are always nullable."""
+    ``frame_type``: the column's Arrow type in the frames of its source (``codec.frame_types``);
+    None: that of its kind. ``origin`` None: the schema declares it. These three are set for columns
+    only, nested fields are always nullable."""
 
     name: str
     source: str
@@ -97,13 +96,14 @@ class RowSchema(msgspec.Struct, frozen=True):
 
     @property
     def properties(self) -> "RowSchema":
-        """This schema without the columns that have several properties of a record: :data:`EXTRA`
-        and the whole record."""
+        """Returns this schema without the columns that hold several properties of a record:
+        :data:`EXTRA` and the whole record."""
         single = (f for f in self.fields if f.name != EXTRA and f.origin is not Origin.record)
         return RowSchema(tuple(single), self.version)
 
     def with_required(self, sources: Collection[str]) -> "RowSchema":
-        """This schema with exactly the columns ``sources`` (original names) non-nullable."""
+        """Returns this schema with exactly the columns ``sources`` (original names)
+        non-nullable."""
         wanted = frozenset(f.source for f in self.fields) & frozenset(sources)
         if wanted == self.required:
             return self
@@ -165,9 +165,9 @@ REASON_CUT = "\u2026"  # ends a text that was longer
 
 class ChangeWords(msgspec.Struct, frozen=True):
     """The texts of a change list's entries (L9): ``change`` and ``reason`` for a value that is NULL
-    since it did not fit its type; ``rounded``, with the same reason, for a number or a cursor that
-    lost digits. In a table the value's text follows the reason's word: ``WORD: text``. A protocol
-    may define its own (``ProtocolPackage.change_words``)."""
+    because it did not fit its type; ``rounded``, with the same reason, for a number or a cursor
+    that lost digits. In a table the value's text follows the reason's word: ``WORD: text``. A
+    protocol may define its own (``ProtocolPackage.change_words``)."""
 
     change: str = "NULLED"
     reason: str = "TYPE_MISFIT"
@@ -180,7 +180,7 @@ NEUTRAL_METADATA = MetadataNames(
 
 
 def cleaned_path(path: FieldPath, schema: RowSchema) -> FieldPath:
-    """Translates a path of original names to column names; empty where the path does not end at a
+    """Translates a path of original names to column names; empty if the path does not end at a
     scalar field."""
     fields, cleaned = schema.fields, list[str]()
     for index, step in enumerate(path):

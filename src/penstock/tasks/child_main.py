@@ -29,9 +29,9 @@ def carry_out(
     failed: Callable[[dict[str, Any]], msgspec.Struct],
 ) -> NoReturn:
     """Reads a job of type ``kind``, runs it, writes its answer, and ends this process. ``failed``
-    makes an answer of a ``PenstockError`` (``as_dict``); a lost claim is the exit code
-    :data:`tasks.child_process.CLAIMED` instead. What a thread raised and nobody caught
-    fails the job too."""
+    makes an answer from a ``PenstockError`` (``as_dict``); a lost claim gives the exit code
+    :data:`tasks.child_process.CLAIMED` instead. An uncaught exception in a thread fails the job
+    too."""
     job = read_job(kind)
     tune()
     broken = watch_threads()
@@ -98,7 +98,7 @@ def watch_threads() -> list[PenstockError]:
 
 
 def watch_owner() -> threading.Event:
-    """Returns an event that is set when stdin ends, that is when the process's owner is gone. A
+    """Returns an event that is set when stdin ends, which means that the process's owner is gone. A
     process that does not stop by itself is ended :data:`ORPHAN_SECONDS` later."""
     orphaned = threading.Event()
     threading.Thread(target=_watch, args=(orphaned,), daemon=True).start()

@@ -5,13 +5,12 @@ neither DuckDB nor wasmtime survives that. So a fresh interpreter does everythin
 standard library and msgspec. On one machine the process gets the driver's environment, which is
 sent with the job: the JVM and its Python workers may be older than this run.
 
-A process that is stopped (SIGSTOP) would never answer and never see that its owner is gone: it is
-killed after :data:`STOPPED_SECONDS`. For the Spark task itself, which may be stopped too, a thread
+A stopped process (SIGSTOP) would never answer and never notice that its owner is gone: it is killed
+after :data:`STOPPED_SECONDS`. For the Spark task itself, which may be stopped too, a thread
 rewrites a file, a sign of life that the driver watches (``tasks.spark_job``).
 
-Neighbours: ``tasks.spark_job`` ships the call; ``engine.worker.lane`` and
-``engine.worker.feeder`` are the processes.
-"""
+Neighbours: ``tasks.spark_job`` ships the call; ``engine.worker.lane`` and ``engine.worker.feeder``
+are the processes."""
 
 import os
 import signal
@@ -78,7 +77,7 @@ def supervise(module: str, job: bytes, environ: Environment | None = None) -> by
             child.stdin.write(msgspec.msgpack.encode(len(job)) + job)
             child.stdin.flush()
         except BrokenPipeError:
-            pass  # it died at once: its exit code below says why
+            pass  # it died at once: its exit code below shows why
         result = child.stdout.read()
         code = child.wait(timeout=60)
     finally:
@@ -123,8 +122,8 @@ class _Watch:
 @contextmanager
 def _signs_of_life(path: str) -> Generator[None]:
     """Rewrites a file every few seconds while the block runs: a number and this process's name, in
-    place, since a full disk takes no new file. A folder that cannot be written has none, and the
-    driver then waits without them."""
+    place, since a full disk takes no new file. Writes nothing if the folder is not writable; the
+    driver then waits without signs of life."""
     over, name = threading.Event(), this_process().encode()
 
     def sign(number: int) -> bytes:

@@ -1,17 +1,16 @@
 """Encrypts a job, which holds passwords, into a file for a Spark task, so that Spark never has it.
 
-The job is encrypted with a key of its own length that is used once: the ciphertext is a file of
-mode 0600 in the run's folder of the log, the key goes with the task. Spark's closures, broadcast
+The job is encrypted with a key of its own length that is used once. The ciphertext is a file of
+mode 0600 in the run's folder of the log; the key goes with the task. Spark's closures, broadcast
 blocks and event logs have the key alone, the log's storage the file alone; neither can be read
-without the other. A digest under a second key refuses a file that was changed.
+without the other. A digest under a second key detects a changed file.
 
 :func:`hide` does the same under a key that is used often, for a connector's new configuration,
 which a task writes for the driver.
 
-Standard library only, since it runs in the task. Neighbours: ``tasks.spark_job`` writes
-and removes the file, ``tasks.child_process`` gets its content; ``engine.channel.mailbox``
-hides configurations.
-"""
+Standard library only, since it runs in the task. Neighbours: ``tasks.spark_job`` writes and removes
+the file, ``tasks.child_process`` gets its content; ``engine.channel.mailbox`` hides
+configurations."""
 
 import hashlib
 import hmac
@@ -48,9 +47,9 @@ def put_job(folder: Path, job: bytes) -> JobKey:
 
 
 def take_job(key: JobKey) -> bytes:
-    """Reads and decrypts a job. Raises ``LogError``: ``log.claimed`` where the file is gone, since
-    the run that wrote it no longer waits for this task; ``log.not_shared`` where this machine has
-    not even the run's folder, or cannot read it; ``log.corrupt`` where its digest differs."""
+    """Reads and decrypts a job. Raises ``LogError``: ``log.claimed`` if the file is gone, since the
+    run that wrote it no longer waits for this task; ``log.not_shared`` if this machine lacks even
+    the run's folder, or cannot read it; ``log.corrupt`` if its digest differs."""
     try:
         with open(key.path, "rb") as file:
             content = file.read()
@@ -75,7 +74,7 @@ def take_job(key: JobKey) -> bytes:
 
 
 def not_shared(path: str, lacks: str) -> LogError:
-    """Makes the error of a worker that cannot read a file of the log. ``lacks``: a clause that says
+    """Makes the error for a worker that cannot read a file of the log. ``lacks``: a clause with
     what it lacks."""
     folder = os.path.dirname(path)
     return LogError(

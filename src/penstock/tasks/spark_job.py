@@ -1,14 +1,13 @@
 """Runs a worker process as a Spark job: one single-task, non-barrier job, from its own thread.
 
 So one job's failure does not cancel another, and a job needs one slot. The task only supervises a
-process (``tasks.child_process``); its answer is one row. A plain Python UDF ships it,
-since Spark's ``mapInArrow`` requires pandas on the driver. Only the session API of Spark Connect is
-used. The job itself, which holds passwords, is not given to Spark (``tasks.job_file``).
-A task whose signs of life end is given up, and killed where it is on this machine: what it started
-ends with it (L11). So is one that gets no slot; a run's tasks may wait for each other for as long
-as one of them works, since none depends on one that waits.
-Neighbours: ``engine.run.lane_runner`` and ``engine.deliver.feeder_runner`` submit.
-"""
+process (``tasks.child_process``); its answer is one row. A plain Python UDF ships it, since Spark's
+``mapInArrow`` requires pandas on the driver. Only the session API of Spark Connect is used. Spark
+never gets the job itself, which holds passwords (``tasks.job_file``). A task whose signs of life
+end is given up, and killed if it is on this machine, together with what it started (L11). So is one
+that gets no slot; a run's tasks may wait for each other for as long as one of them works, since
+none depends on one that waits. Neighbours: ``engine.run.lane_runner`` and
+``engine.deliver.feeder_runner`` submit."""
 
 import functools
 import json
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
 A = TypeVar("A")
 
 _WORKER = re.compile(r"Lost task [\d.]+ in stage [\d.]+ \(TID \d+\) \((\S+) executor (\S+?)\)")
-_RAISED = "penstock-task-raised "  # before JSON, in what Spark says of a task: _raised
+_RAISED = "penstock-task-raised "  # before JSON, in Spark's message about a task: _raised
 _OTHER_PENSTOCK = "penstock-task-has "  # before the version that a worker has
 _NO_PENSTOCK = "No module named 'penstock'"
 _OTHER_PYTHON = "PYTHON_VERSION_MISMATCH"
@@ -45,7 +44,7 @@ _PYTHON_HINT = (
     "set PYSPARK_PYTHON to a Python that has it, on every worker, before Spark starts; this "
     f"program's is {sys.executable}"
 )
-DEATH_SECONDS = 2.0  # in which a JVM that stopped answering is seen to be dead
+DEATH_SECONDS = 2.0  # in which a JVM that stopped answering turns out to be dead
 START_SECONDS = 600.0  # for a slot; a cluster may have to find a machine first
 SILENT_SECONDS = 60.0  # without a sign of life after the first, after which a task is given up
 _LOOK_SECONDS = 2.0
@@ -123,18 +122,18 @@ def _version() -> str | None:
 
 
 class NoSlot(Exception):
-    """Raised for a task that Spark did not start, while no other task of the run worked. Where
-    Spark starts it later, it finds no job and ends."""
+    """Raised for a task that Spark did not start, while no other task of the run worked. If Spark
+    starts it later, it finds no job and ends."""
 
 
 def _while_alive(
     collected: Callable[[], bytes], alive: Path, module: str, working: set[Path]
 ) -> bytes:
-    """Calls ``collected`` in a thread of its own and returns or raises what it does. Where there is
-    no new sign of life in ``alive`` for :data:`SILENT_SECONDS` after the first one, kills the task
-    where it runs on this machine, and raises ``lane.lost``: on another machine it may go on, but
-    nothing that it writes counts. Where there is no first sign for :data:`START_SECONDS` in which
-    none of ``working``, the run's tasks that have begun, was there, raises :class:`NoSlot`. Time in
+    """Calls ``collected`` in a separate thread and returns its result or raises its error. If there
+    is no new sign of life in ``alive`` for :data:`SILENT_SECONDS` after the first one, kills the
+    task if it runs on this machine, and raises ``lane.lost``: on another machine it may go on, but
+    nothing that it writes counts. If there is no first sign for :data:`START_SECONDS` in which none
+    of ``working``, the run's tasks that have begun, was there, raises :class:`NoSlot`. Time in
     which this process itself was stopped does not count."""
     answer, failed = list[bytes](), list[Exception]()
 
@@ -210,9 +209,9 @@ class SubmittedJob(Generic[A]):
     def lost(
         self, what: str, claimed_by: Callable[[], str | None] = lambda: None
     ) -> PenstockError | None:
-        """Returns the error because of which no answer will be returned, or None: it names the
-        worker, where Spark does, and what it lacks. ``what`` names the process in the message.
-        ``claimed_by`` names the one that had begun the job, where another found it begun."""
+        """Returns the error that rules out an answer, or None: it names the worker, if Spark does,
+        and what it lacks. ``what`` names the process in the message. ``claimed_by`` names the one
+        that had begun the job, if another found it begun."""
         cause = self._lost
         return None if cause is None else why_lost(cause, what, claimed_by)
 
@@ -220,7 +219,7 @@ class SubmittedJob(Generic[A]):
 def why_lost(
     cause: BaseException, what: str, claimed_by: Callable[[], str | None] = lambda: None
 ) -> PenstockError:
-    """Makes the error of a job whose submission raised ``cause``; arguments as those of
+    """Makes the error for a job whose submission raised ``cause``; arguments as in
     :meth:`SubmittedJob.lost`."""
     if isinstance(cause, PenstockError):
         return cause
@@ -265,8 +264,8 @@ def why_lost(
 
 
 def _raised(text: str) -> dict[str, Any] | None:
-    """Returns what the last task that raised something said of it: its ``worker``, the exception's
-    ``words``, and the ``error`` as data, where it is one of ours. None: Spark lost the task."""
+    """Returns what the last failed task reported: its ``worker``, the exception's ``words``, and
+    the ``error`` as data, if it is one of ours. None: Spark lost the task."""
     _, found, rest = text.rpartition(_RAISED)
     with suppress(ValueError):
         return json.JSONDecoder().raw_decode(rest)[0] if found else None

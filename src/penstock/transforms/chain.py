@@ -2,10 +2,9 @@
 
 Pure: the same functions plan a stream before a run and follow it in a lane. A built-in transform
 computes its output schema itself. That of a connector is taken from the rows that it emitted, or
-from an outline (:data:`Outline`); until either is there, its output is assumed to have its input's
+from an outline (:data:`Outline`); until either exists, its output is assumed to have its input's
 columns. Not here: running a connector. Neighbours: ``engine.plan.stream_plan`` plans,
-``engine.worker.transforms.stages`` applies.
-"""
+``engine.worker.transforms.stages`` applies."""
 
 from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass
@@ -37,8 +36,8 @@ them; None where it declares none."""
 
 @dataclass(slots=True)
 class StepReject:
-    """A row that a step rejected: row ``position`` of ``table``, the step's input. ``index``: the
-    row of the chain's batch from which it comes; None where that is unknown."""
+    """A row that a step rejected: row ``position`` of ``table``, the step's input. ``index``: its
+    original row in the chain's batch; None if unknown."""
 
     index: int | None
     reason: str
@@ -53,11 +52,10 @@ class StepReject:
 
 @dataclass(slots=True)
 class ChainResult:
-    """The result of a chain on one batch. ``table``: the rows that came out. ``origin``: for each
-    of them the row of the batch from which it comes; None where that is unknown. ``entered``: how
-    many rows of the batch reached the first step whose output has no known origin (all of them,
-    where there is no such step). ``removed``: of which rows of the batch a delete came out in place
-    of the row (:class:`SentRows`)."""
+    """The result of a chain on one batch. ``table``: the output rows. ``origin``: for each of them
+    its original row in the batch; None if unknown. ``entered``: how many rows of the batch reached
+    the first step whose output has no known origin (all of them, if there is no such step).
+    ``removed``: the rows of the batch that a delete replaced (:class:`SentRows`)."""
 
     table: Table
     origin: Array | None
@@ -68,9 +66,10 @@ class ChainResult:
 
 @dataclass(slots=True)
 class SentRows:
-    """What is known of the rows of a batch that were compared with what was sent before. ``held``
-    (booleans): the destination has a row of the same key. ``at``: when the rows were read.
-    ``removes``: rows are removed there, if it has one: where a row is left out, and by deletes."""
+    """What is known about the rows of a batch that were compared with what was sent before.
+    ``held`` (booleans): the destination has a row with the same key. ``at``: when the rows were
+    read. ``removes``: rows that the destination has are removed there, if a row is left out, and by
+    deletes."""
 
     held: Array
     at: Any
@@ -80,8 +79,8 @@ class SentRows:
 class Chain:
     """Applies built-in transforms of one stream, one after the other. ``given``: the schema of the
     input; ``schema``: of the output; ``counts``: metrics so far. ``tick``: see ``open_transform``.
-    ``deletes``: the columns of deletes, where these are carried out.
-    Raises ``ConfigError`` with the faults of all transforms whose input schema is known."""
+    ``deletes``: the columns of deletes, if these are carried out. Raises ``ConfigError`` with the
+    faults of all transforms whose input schema is known."""
 
     def __init__(
         self,
@@ -124,8 +123,8 @@ class Chain:
     def apply(
         self, batch: Table, key: Sequence[FieldPath] = (), sent: SentRows | None = None
     ) -> ChainResult:
-        """Applies the steps to ``batch``. ``key``: the stream's primary key, in original names; a
-        row that comes out with NULL in a field of it is rejected too (L9). ``sent``: of rows that
+        """Applies the steps to ``batch``. ``key``: the stream's primary key, in original names; an
+        output row with NULL in one of its fields is rejected too (L9). ``sent``: set for rows that
         were compared with what was sent before. Raises ``SourceError``."""
         table, origin, entered = batch, ascending(0, batch.num_rows), batch.num_rows
         rejected: list[StepReject] = []
@@ -169,7 +168,7 @@ class Chain:
         return pc.and_(deletes, sent.held.take(origin))
 
     def _remove(self, result: ChainResult, batch: Table, sent: SentRows) -> None:
-        """Puts a delete in place of each row that was left out, and whose key the destination
+        """Puts a delete in place of each row that was left out and whose key the destination
         has."""
         if self.deletes is None or result.origin is None or None in self._passed:
             return
@@ -200,8 +199,7 @@ class PlannedChain(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _passed(step: BatchTransform, deletes: DeleteColumns) -> Set[str] | None:
-    """Returns the columns that a delete keeps in a step; None: it cannot be told what becomes of
-    one."""
+    """Returns the columns that a delete keeps in a step; None: unknown."""
     every = deletes.needed | deletes.cursor
     if step.keeps(every):
         return every
@@ -242,9 +240,9 @@ def plan_chain(
     mark: str | None = None,
 ) -> PlannedChain:
     """Plans the transforms of one stream. ``schema``: of the records. ``before``: the last plan, if
-    there is one. ``showed``: the columns of one connector's output that a lane has met since; the
-    outputs of connectors before that one stay as in ``before``. ``mark``: the column that marks
-    deletes. Raises ``ConfigError``."""
+    any. ``showed``: the columns of one connector's output that a lane has met since; the outputs of
+    connectors before that one stay as in ``before``. ``mark``: the column that marks deletes.
+    Raises ``ConfigError``."""
     given: list[RowSchema] = []
     made: list[RowSchema] = []
     top = {path[0] for path in configured.primary_key}
@@ -293,8 +291,8 @@ def _previous_schemas(
 
 
 def _assumed_schema(schema: RowSchema, previous: tuple[RowSchema, RowSchema] | None) -> RowSchema:
-    """Returns a connector's output where it declared none: its previous output and the input
-    columns that are new since; without a previous plan, its input."""
+    """Returns a connector's output if it declared none: its previous output and the input columns
+    that are new since; without a previous plan, its input."""
     if previous is None:
         return schema
     given, made = previous
@@ -304,9 +302,9 @@ def _assumed_schema(schema: RowSchema, previous: tuple[RowSchema, RowSchema] | N
 
 def output_schema(given: RowSchema, emitted: RowSchema) -> RowSchema:
     """Returns the schema of a connector's output. ``given``: of its input; ``emitted``: the columns
-    of its rows, by the names that it gives them. A column named as an input column is taken for
-    that column: it keeps its original name, and its type where the Arrow type is the same (JSON
-    stays JSON)."""
+    of its rows, under the connector's names. A column with the name of an input column counts as
+    that column: it keeps its original name, and its type if the Arrow type is the same (JSON stays
+    JSON)."""
     inputs = {f.name: f for f in given.fields}
     names = [f.name for f in emitted.fields]
     cleaned = clean_columns(names, {n: n for n in names if n in inputs})
@@ -351,8 +349,8 @@ def refitted_schema(
 
 
 def with_current_names(configured: ConfiguredStream, given: RowSchema) -> ConfiguredStream:
-    """``configured`` with key, cursor and selection in the column names of ``given`` (cleaned), in
-    place of the source's names."""
+    """Returns ``configured`` with key, cursor and selection in the column names of ``given``
+    (cleaned), in place of the source's names."""
     names = {f.source: f.name for f in given.fields}
 
     def named(path: FieldPath) -> FieldPath:

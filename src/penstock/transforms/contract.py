@@ -51,7 +51,7 @@ class BatchTransform(Protocol):
     def keeps(self, columns: Set[str]) -> bool:
         """Returns whether every output row comes from exactly one input row, no input row gives
         two, and ``columns`` (of the schema last passed to :meth:`output`) keep their values. False
-        where the transform cannot tell."""
+        if the transform cannot know."""
         ...
 
     def output(self, schema: RowSchema) -> RowSchema:

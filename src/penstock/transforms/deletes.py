@@ -1,9 +1,8 @@
-"""Lets deletes pass built-in transforms, where deletes are carried out.
+"""Lets deletes pass built-in transforms, if deletes are carried out.
 
-A row with a delete mark says that the row of its key is gone. If a filter or a rule stopped it, the
+A delete mark means that the row of its key is gone. If a filter or a rule stopped the delete, the
 row would stay at the destination for ever. So it passes with its key, mark and cursor alone; all
-other columns are NULL. Neighbours: ``chain`` applies it after each transform.
-"""
+other columns are NULL. Neighbours: ``chain`` applies it after each transform."""
 
 from collections.abc import Set
 
@@ -17,9 +16,9 @@ from penstock.transforms.contract import TransformResult
 
 
 class DeleteColumns(msgspec.Struct, frozen=True):
-    """The columns that a delete keeps, by ``Field.name``. ``mark``: the one whose value says
-    so (``model.delete_marks``); ``key``: those of the primary key; ``cursor``: that
-    of the cursor, if there is one."""
+    """The columns that a delete keeps, by ``Field.name``. ``mark``: the one that marks deletes
+    (``model.delete_marks``); ``key``: those of the primary key; ``cursor``: that of the cursor, if
+    there is one."""
 
     mark: str
     key: frozenset[str]
@@ -27,13 +26,13 @@ class DeleteColumns(msgspec.Struct, frozen=True):
 
     @property
     def needed(self) -> frozenset[str]:
-        """Those without which there is no delete."""
+        """Returns the columns without which there is no delete."""
         return self.key | {self.mark}
 
 
 def delete_columns(disposition: WriteDisposition) -> DeleteColumns | None:
-    """Returns the columns of a stream's deletes; None: they are not carried out, as rows are only
-    appended, or have no mark."""
+    """Returns the columns of a stream's deletes; None: deletes are not carried out, because rows
+    are only appended or have no mark."""
     if disposition.deleted_column is None:
         return None
     cursor = disposition.cursor or disposition.delete_cursor
@@ -57,8 +56,8 @@ def marked(table: Table, columns: DeleteColumns) -> Array | None:
 
 def with_lost(done: TransformResult, given: Table, deletes: Array, kept: Set[str]) -> None:
     """Adds to ``done``, the result of a transform on ``given``, those of the rows ``deletes``
-    (booleans) that it lost, with the columns ``kept`` alone, in the order of ``given``. The origin
-    of its rows must be known."""
+    (booleans) that the transform lost, with only the columns ``kept``, in the order of ``given``.
+    The origin of its rows must be known."""
     lost = pc.indices_nonzero(deletes).cast(pa.int64())
     lost = lost.filter(pc.invert(pc.is_in(lost, value_set=done.origin)))
     if len(lost):
@@ -67,7 +66,7 @@ def with_lost(done: TransformResult, given: Table, deletes: Array, kept: Set[str
 
 
 def bare(rows: Table, like: Table, kept: Set[str]) -> Table:
-    """Returns ``rows`` with the columns of ``like``, of which all but ``kept`` are NULL."""
+    """Returns ``rows`` with the columns of ``like``, all NULL except ``kept``."""
     columns = [
         rows.column(f.name).cast(f.type) if f.name in kept else pa.nulls(rows.num_rows, f.type)
         for f in like.schema
@@ -77,8 +76,8 @@ def bare(rows: Table, like: Table, kept: Set[str]) -> Table:
 
 
 def in_order(table: Table, origin: Array, more: Table, origins: Array) -> tuple[Table, Array]:
-    """Returns the rows of both tables, and their origins, in the order of these: the newest row of
-    a key may be the one that came last."""
+    """Returns the rows of both tables, and their origins, in the order of the origins: the newest
+    row of a key may be the one that came last."""
     loose = pa.Table.from_arrays(table.columns, schema=more.schema)
     both = pa.concat_arrays([origin.cast(pa.int64()), origins])
     order = pc.sort_indices(both)

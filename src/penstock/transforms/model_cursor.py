@@ -1,11 +1,10 @@
-"""Decides whether a query that uses ``:cursor`` begins after the saved cursor, so that no row of it
-comes a second time.
+"""Decides whether a query that uses ``:cursor`` begins after the saved cursor, so that none of its
+rows comes a second time.
 
-Proves it for the form that the documentation names, and for no other: one SELECT of one table, with
-``WHERE :cursor IS NULL OR COLUMN > :cursor`` as its condition, or with more conditions behind AND.
-With ``>=`` the rows at the saved cursor come again. Pure; the query may be Spark's or Postgres's.
-Neighbours: ``spark_tokens`` cuts a query; ``engine.plan.repeats`` labels the run.
-"""
+Proves it for the documented form, and for no other: one SELECT of one table, with ``WHERE :cursor
+IS NULL OR COLUMN > :cursor`` as its condition, or with more conditions behind AND. With ``>=`` the
+rows at the saved cursor come again. Pure; the query may be Spark's or Postgres's. Neighbours:
+``spark_tokens`` cuts a query; ``engine.plan.repeats`` labels the run."""
 
 from collections.abc import Sequence
 
@@ -20,8 +19,8 @@ _BEFORE_A_COLUMN = ("SELECT", "DISTINCT", "BY", "OR", ",")
 
 
 def begins_after(query: str, column: str) -> bool:
-    """Returns whether ``column`` is above the saved cursor in every row of the query; False: that
-    is not proved."""
+    """Returns whether ``column`` is above the saved cursor in every row of the query; False: not
+    proved."""
     if "\\" in query:  # Spark and Postgres read it differently
         return False
     names = [_name(token) for token in tokenize(query)[0]]
@@ -51,7 +50,7 @@ def begins_after(query: str, column: str) -> bool:
 
 
 def _name(token: Token) -> str:
-    """Returns the token as Spark compares it; a text in quotes is no name."""
+    """Returns the token as Spark compares it; a text keeps its quotes, so that it is not a name."""
     return f"'{token.text}'" if token.kind is TokenKind.text else token.name
 
 

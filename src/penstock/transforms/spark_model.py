@@ -1,11 +1,10 @@
-"""Reads what stands behind ``spark:`` in a pipeline: a SELECT, a table's name, files.
+"""Parses what follows ``spark:`` in a pipeline: a SELECT, a table's name, files.
 
 Finds faults without a JVM, and refuses queries that would run programs, as for ``spark-sql``. Paths
-(``./users.parquet``, ``parquet.`./users` `` in a query) count from a folder that the caller names:
-a JVM may run elsewhere. Text files may be compressed by gzip; a folder of one of Penstock's tables
-is read by its format. Not here: whether Spark can read it (``spark.model``). Neighbours:
-``spark_tokens`` cuts a query, ``spark_sql`` has the refusals.
-"""
+(``./users.parquet``, ``parquet.`./users` `` in a query) are relative to a folder that the caller
+names: a JVM may run elsewhere. Text files may be compressed by gzip; a folder of one of Penstock's
+tables is read by its format. Not here: whether Spark can read it (``spark.model``). Neighbours:
+``spark_tokens`` cuts a query, ``spark_sql`` has the refusals."""
 
 import re
 import shlex
@@ -52,8 +51,8 @@ _ADVICE = (
 
 
 def model_of(target: str, here: Path, name: str | None = None) -> Model:
-    """Reads a reference's target. ``here``: where relative paths count from; ``name``: what the
-    user calls the stream. Raises ``ConfigError`` (``source.query``)."""
+    """Parses a reference's target. ``here``: the folder for relative paths; ``name``: the user's
+    name for the stream. Raises ``ConfigError`` (``source.query``)."""
     target = target.strip()
     if not target.startswith("/*") and _is_path(target):
         return _of_path(target, here, name)
@@ -62,7 +61,7 @@ def model_of(target: str, here: Path, name: str | None = None) -> Model:
 
 def is_unnamed(target: str, here: Path) -> bool:
     """Returns whether the target is a query whose stream has no name but :data:`NAME`. Raises
-    ``ConfigError`` as :func:`model_of`."""
+    ``ConfigError`` like :func:`model_of`."""
     target = target.strip()
     path = not target.startswith("/*") and _is_path(target)
     return not path and model_of(target, here).name == NAME and re.search(r"\s", target) is not None
@@ -111,7 +110,7 @@ def _of_path(target: str, here: Path, name: str | None) -> Model:
 
 
 def _ending(path: PurePosixPath) -> str:
-    """Returns the ending that says what a file holds, in lower case: of a compressed text file
+    """Returns the ending that shows what a file holds, in lower case: for a compressed text file
     (`.csv.gz`) the one before the last."""
     ending = path.suffix.lower()
     inner = PurePosixPath(path.stem).suffix.lower()
@@ -120,7 +119,7 @@ def _ending(path: PurePosixPath) -> str:
 
 
 def _cannot_unpack(path: str, packed: str) -> str:
-    if packed.lower() == _GZIP:  # Spark knows what is compressed by the name, as it is written
+    if packed.lower() == _GZIP:  # Spark recognises compression by the file name, case-sensitively
         return f"{path} is compressed and its name must end with {_GZIP}: rename it"
     name = path.removesuffix(packed)
     command = f"{_PACKED[packed.lower()]} {shlex.quote(path)} > {shlex.quote(name)}"
@@ -171,7 +170,8 @@ def _format_of(word: Token, after: Token) -> str | None:
 
 
 def _is_table(tokens: Sequence[Token]) -> bool:
-    """``users``, ``shop.users``, ``delta.`./users` ``: names and dots only."""
+    """Returns whether the text is ``users``, ``shop.users``, ``delta.`./users` ``: names and dots
+    only."""
     names, dots = tokens[::2], tokens[1::2]
     return (
         len(tokens) % 2 == 1
@@ -187,7 +187,8 @@ def _last(token: Token) -> str:
 
 
 def _has_cursor(tokens: Sequence[Token]) -> bool:
-    """Is ``:cursor`` a parameter somewhere? A path into a VARIANT (``a:cursor``) is none."""
+    """Returns whether ``:cursor`` is a parameter somewhere. A path into a VARIANT (``a:cursor``)
+    does not count."""
     for index, (sign, word) in enumerate(_pairs(tokens)):
         if sign.text != ":" or word.name != CURSOR.upper() or word.end - len(word.text) != sign.end:
             continue

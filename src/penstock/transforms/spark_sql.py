@@ -80,7 +80,7 @@ def _query(config: Mapping[str, Any], where: str) -> Query:
 
 def _problem(tokens: Sequence[Token]) -> str | None:
     """Returns why a query is refused whatever the stream, or that it does not use ``input``; None:
-    it is not."""
+    it is not refused."""
     problem = refusal(tokens)
     if problem is None and not any(
         t.name == _INPUT and t.kind is not TokenKind.text for t in tokens
@@ -90,8 +90,8 @@ def _problem(tokens: Sequence[Token]) -> str | None:
 
 
 def refusal(tokens: Sequence[Token]) -> str | None:
-    """Returns why these are refused as a query, whatever they read: no single query, or a call that
-    leaves Spark. None: they are not."""
+    """Returns why these tokens are refused as a query, whatever they read: not a single query, or a
+    call that leaves Spark. None: they are not."""
     first = next((t for t in tokens if t.text != "("), None)
     if first is None or first.kind is not TokenKind.word or first.name not in BEGINS:
         shown = ""
@@ -109,7 +109,7 @@ def refusal(tokens: Sequence[Token]) -> str | None:
 
 def _unsafe_call(token: Token, after: Token) -> str | None:
     """Returns why two neighbouring tokens would run a program or a method of the JVM; None: they
-    would not. A text before a parenthesis counts as a name, which it is in a session with
+    would not. A text before a parenthesis counts as a name, since it is one in a session with
     double-quoted identifiers."""
     if token.name == "USING" and token.kind is TokenKind.word and after.kind is TokenKind.text:
         return "TRANSFORM, MAP and REDUCE ... USING run a program"

@@ -1,10 +1,9 @@
 """Cuts a Spark SQL query into tokens as Spark's own lexer does: words, names, texts, signs.
 
-Text that is a comment or a string to one lexer and code to the other would hide code, so that
-whatever the two might read differently is refused: a comment inside a comment, a dollar quote, an
+Text that is a comment or a string to one lexer and code to the other would hide code, so everything
+that the two might read differently is refused: a comment inside a comment, a dollar quote, an
 address, a variable that Spark replaces before it parses. Pure. Not here: which tokens are refused
-(``spark_sql``). Source: Spark 4.1, ``SqlBaseLexer.g4``.
-"""
+(``spark_sql``). Source: Spark 4.1, ``SqlBaseLexer.g4``."""
 
 import re
 from enum import StrEnum
@@ -57,7 +56,7 @@ code; ``r'`` begins a text only where no word precedes it; what follows ``a://``
 
 def tokenize(query: str) -> tuple[list[Token], str | None]:
     """Returns the query's tokens without comments, and why the query is refused (None: it is not);
-    no tokens where it is."""
+    no tokens if it is."""
     if "${" in query:
         return [], "refused: Spark would replace ${...} by settings and variables of this machine"
     tokens: list[Token] = []

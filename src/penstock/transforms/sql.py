@@ -318,7 +318,7 @@ def _fields(
 
 
 def _let_through(error: BaseException) -> None:
-    """Raises ``error`` again unless it is the query's: an ``Exception``, or a panic of DataFusion,
-    which is none."""
+    """Reraises ``error`` unless it is the query's: an ``Exception``, or a panic of DataFusion,
+    which is not an ``Exception``."""
     if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
         raise error

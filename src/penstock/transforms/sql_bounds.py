@@ -1,8 +1,8 @@
 """Runs a query of ``transform-sql`` within bounds of memory and time, and until it is cancelled.
 
-DataFusion runs on threads of its own and checks for a cancel only between batches, so that a query
-runs on a thread beside its caller, who waits with a deadline (L11). A query that is given up runs
-on until its process ends, within its bound of memory. Not here: which query (``sql``)."""
+DataFusion runs on threads of its own and checks for a cancel only between batches, so a query runs
+on a separate thread while the caller waits with a deadline (L11). A query that is given up runs on
+until its process ends, within its bound of memory. Not here: which query (``sql``)."""
 
 import threading
 import time
@@ -30,15 +30,15 @@ class QueryBounds(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class QueryTimeout(Exception):
-    """Raised where a query takes longer than its bound."""
+    """Raised if a query takes longer than its bound."""
 
 
 class ResultTooLarge(Exception):
-    """Raised where a query's result is larger than its bound."""
+    """Raised if a query's result is larger than its bound."""
 
 
 class QueryFailed(Exception):
-    """Raised where a query fails; ``cause``: DataFusion's error, or :class:`ResultTooLarge`."""
+    """Raised if a query fails; ``cause``: DataFusion's error, or :class:`ResultTooLarge`."""
 
     def __init__(self, cause: BaseException) -> None:
         super().__init__(cause)

@@ -1,8 +1,7 @@
 """Words DataFusion's errors for users.
 
-A planning error is made of the query and column names, and is quoted. A runtime error may hold
-values of the batch, so that only its kind is reported. Neighbour: ``sql`` raises the errors.
-"""
+A planning error consists of the query and column names, and is quoted. A runtime error may hold
+values of the batch, so only its kind is reported. Neighbour: ``sql`` raises the errors."""
 
 import re
 from typing import NamedTuple
@@ -59,7 +58,7 @@ _TARGET = re.compile(r"\bto (?:value of|type) ([A-Za-z]\w*(?:\([\w, ]*\))?)(?: t
 
 def refusal_reason(error: BaseException) -> str | None:
     """Returns why a statement is refused, by what it would do or read. None: it is not refused but
-    invalid, and DataFusion's message says why."""
+    invalid, and DataFusion's message explains why."""
     text = _plain(error)
     for pattern, words in _REFUSED:
         found = re.search(pattern, text, re.DOTALL)
@@ -69,7 +68,7 @@ def refusal_reason(error: BaseException) -> str | None:
 
 
 def is_missing_table(error: BaseException, table: str) -> bool:
-    """Returns whether a planning error says that ``table`` does not exist."""
+    """Returns whether a planning error reports that ``table`` does not exist."""
     found = re.search(_MISSING, _plain(error), re.DOTALL)
     return found is not None and found[1] == table
 

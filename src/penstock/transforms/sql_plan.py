@@ -2,8 +2,8 @@
 columns it passes on unchanged.
 
 Decides by the plan, never by the query's text. For a node that is not handled here the answer is
-the careful one: not read, not the same column, no row numbers. Neighbour: ``sql`` plans and runs.
-"""
+the cautious one: not read, not the same column, no row numbers. Neighbour: ``sql`` plans and
+runs."""
 
 import re
 from collections.abc import Callable
@@ -25,8 +25,7 @@ _NO_LIMIT = 1 << 62
 
 
 class _Column(NamedTuple):
-    """A column of a node: its name, and the column of ``input`` whose copy it is (None:
-    unknown)."""
+    """A column of a node: its name, and the column of ``input`` that it copies (None: unknown)."""
 
     name: str | None
     source: str | None
@@ -46,8 +45,8 @@ def reads_input(plan: LogicalPlan) -> bool:
 
 
 def unchanged_columns(plan: LogicalPlan, columns: list[str]) -> list[str | None]:
-    """For each output column, the column of ``input`` (one of ``columns``) that it copies, as far
-    as plain projections show it, else None; [] where the plan has other nodes."""
+    """Returns, for each output column, the column of ``input`` (one of ``columns``) that it copies,
+    as far as plain projections show it, else None; [] if the plan has other nodes."""
     return [c.source for c in _columns(plan, columns) or []]
 
 
@@ -140,7 +139,7 @@ def _kind(plan: LogicalPlan) -> str:
 
 
 def _variant(node: LogicalPlan | Expr) -> Any:
-    """Returns the node as an instance of its own class; None where the Python binding has no such
+    """Returns the node as an instance of its own class; None if the Python binding has no such
     class."""
     try:
         return node.to_variant()

@@ -53,7 +53,7 @@ class ValidateTransform:
         return True
 
     def output(self, schema: RowSchema) -> RowSchema:
-        """Builds the checks for ``schema`` and returns it unchanged. Raises ``ConfigError`` where a
+        """Builds the checks for ``schema`` and returns it unchanged. Raises ``ConfigError`` if a
         column is missing or a rule does not fit its type."""
         by_name = {f.name: f for f in schema.fields}
         by_source = {f.source: f for f in schema.fields}
@@ -76,8 +76,8 @@ class ValidateTransform:
         return schema
 
     def apply(self, batch: Table, deletes: Array | None = None) -> TransformResult:
-        """Checks ``batch``. A delete breaks no rule: it is left out where it would. Raises
-        ``SourceError`` (``transform.validation_failed``) where a row breaks a rule and
+        """Checks ``batch``. A delete breaks no rule: if it would, it is left out. Raises
+        ``SourceError`` (``transform.validation_failed``) if a row breaks a rule and
         ``on_data_error`` is fail."""
         if self._checks is None:
             raise Defect("transform-validate was given a batch before its schema")
@@ -94,7 +94,8 @@ class ValidateTransform:
         return self._kept(batch, broken)
 
     def _around(self, batch: Table, deletes: Array, checks: list[RuleCheck]) -> TransformResult:
-        """Checks the rows that are no deletes by themselves: a delete repeats no value of them."""
+        """Checks the rows other than deletes by themselves: a delete does not count as a repeated
+        value."""
         places = ascending(0, batch.num_rows)
         live, gone = places.filter(pc.invert(deletes)), places.filter(deletes)
         done, dead = self.apply(batch.take(live)), batch.take(gone)

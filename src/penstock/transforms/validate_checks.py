@@ -4,9 +4,8 @@ A check is built once per rule and schema. A NULL breaks ``assert_not_null`` and
 the first row of a value is unique; Rapidbyte v4 has other rules (:func:`build_check`). Regular
 expressions are RE2's (no look-around, no back references; time linear in the text) and match
 anywhere in the text unless anchored. Bounds are converted exactly to the column's type, so that no
-value is rounded to be compared. Not here: reading rules (``validate_rules``), rejects
-(``validate``).
-"""
+value is rounded for a comparison. Not here: reading rules (``validate_rules``), rejects
+(``validate``)."""
 
 import math
 from collections.abc import Callable
@@ -141,7 +140,7 @@ def _range(rule: Rule, field: Field, v4: bool) -> RuleCheck | str:
 def _comparison(
     compare: Any, bound: Any, field: Field
 ) -> Callable[[ChunkedArray], ChunkedArray] | None:
-    """Returns a test of a column against a bound; None where every value of the type passes it."""
+    """Returns a test of a column against a bound; None if every value of the type passes it."""
     if isinstance(bound, Decimal):
         least, most = _extremes(field)
         upper = compare is pc.less_equal
