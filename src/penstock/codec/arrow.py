@@ -1,8 +1,7 @@
 """Maps the types of ``model.types`` to Arrow's and DuckDB's, and builds the Arrow schema of a part.
 
 Kinds that are kept as text (string, number_text, time, time_tz, json) are strings in both. Not
-here: values (``codec.decode``). Neighbours: ``spark.types`` maps the same types to Spark's.
-"""
+here: values (``codec.decode``). Neighbours: ``spark.types`` maps the same types to Spark's."""
 
 from collections.abc import Callable, Collection, Mapping
 from functools import cache
@@ -52,7 +51,7 @@ _DUCKDB: dict[Kind, str] = {
     Kind.json: "VARCHAR",
 }
 
-# These kinds are extracted as JSON, which tells 3 from "3".
+# These kinds are extracted as JSON, which distinguishes 3 from "3".
 _KEEPS_QUOTES = frozenset({
     Kind.boolean, Kind.integer, Kind.number, Kind.decimal, Kind.binary, Kind.number_text, Kind.json,
 })  # fmt: skip
@@ -131,8 +130,8 @@ def change_type() -> ArrowType:
 
 
 def proved(table: Table, declared: Collection[str] = ()) -> Table:
-    """``table`` with non-nullable fields for those columns that are declared so, by their own field
-    or by name in ``declared``, and hold no null; all other fields are nullable (L9)."""
+    """Returns ``table`` with non-nullable fields for those columns that are declared so, by their
+    own field or by name in ``declared``, and hold no null; all other fields are nullable (L9)."""
     names = {f.name for f in table.schema if not f.nullable} | {*declared}
     if not names:
         return table

@@ -24,11 +24,12 @@ _MAX_BYTES = (1 << 31) - 1  # 32-bit offsets
 
 
 class Malformed(Exception):
-    """Raised where at least one body is not JSON."""
+    """Raised if at least one body is not JSON."""
 
 
 def column(bodies: Packed) -> Array:
-    """One string column of the bodies, without checking their UTF-8: DuckDB's parser does that.
+    """Returns one string column of the bodies, without checking their UTF-8: DuckDB's parser does
+    that.
 
     Raises ``Defect`` above 2 GiB in all."""
     if bodies.size > _MAX_BYTES:
@@ -43,11 +44,10 @@ def column(bodies: Packed) -> Array:
 
 
 class TextExtractor:
-    """Extracts the texts of columns from bodies, by a query made once.
+    """Extracts the texts of columns from bodies, by a query that is built once.
 
-    ``fields``: the properties to look for, by their original names. DuckDB compares the names of
-    one structure without case, so that clashing names go to several structures.
-    """
+    ``fields``: the properties to look for, by their original names. DuckDB ignores case when it
+    compares the names in one structure, so clashing names go to several structures."""
 
     def __init__(self, fields: Sequence[Field]) -> None:
         groups: list[dict[str, Any]] = []
@@ -71,9 +71,9 @@ class TextExtractor:
 
     def of(self, bodies: Array) -> list[Array]:
         """Returns the texts of each column; nested ones as lists and structs of text. A text is
-        NULL where the value is null or missing, or is no list where one is expected; a value that
-        is no object where one is expected gives a struct of NULLs. Where a key comes twice, its
-        first value is taken. Raises :class:`Malformed`."""
+        NULL if the value is null or missing, or is not a list where one is expected; a value that
+        is not an object where one is expected gives a struct of NULLs. Of a duplicate key the first
+        value counts. Raises :class:`Malformed`."""
         if self._sql is None:
             return []
         try:
@@ -104,7 +104,7 @@ def keys(bodies: Array, path: str) -> Array:
 
 
 def rows_with_doubles(found: Array) -> Array:
-    """Row numbers of the lists in which a key comes twice. ``found``: the result of
+    """Returns the row numbers of the lists in which a key comes twice. ``found``: the result of
     :func:`keys`."""
     rows = pc.list_parent_indices(found).cast(pa.int64())
     if pa.types.is_list(found.type.value_type):  # the path has [*]: a list per element
@@ -120,8 +120,8 @@ def rows_with_doubles(found: Array) -> Array:
 
 
 def rows_of_another_type(bodies: Array, path: str, wanted: str) -> Array:
-    """Row numbers of the bodies whose value at ``path`` is neither null nor of the JSON type
-    ``wanted`` (ARRAY or OBJECT); with ``[*]`` in the path, at least one of the values."""
+    """Returns the row numbers of the bodies whose value at ``path`` is neither null nor of the JSON
+    type ``wanted`` (ARRAY or OBJECT); with ``[*]`` in the path, at least one of the values."""
     result = run_query(f"SELECT json_type(b, {_quote(path)}) AS t FROM bodies", bodies)
     types, rows = _whole(result.column(0)), None
     if pa.types.is_list(types.type):
@@ -154,8 +154,8 @@ def no_values(column: Array) -> Array:
 
 
 def below(column: Array, rows: Rows) -> Rows:
-    """Returns the mapping to row numbers for the elements of a list column (as ``flatten`` returns
-    them). ``rows``: the mapping for the column itself."""
+    """Returns the mapping to row numbers for the elements of a list column (in the order of
+    ``flatten``). ``rows``: the mapping for the column itself."""
     return lambda positions: rows(pc.list_parent_indices(column).cast(pa.int64()).take(positions))
 
 

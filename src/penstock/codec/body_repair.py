@@ -1,11 +1,10 @@
-"""Repairs single JSON bodies in Python: the few that cannot be decoded by column as they are.
+"""Repairs single JSON bodies in Python: the few that cannot be decoded by column unchanged.
 
-Takes the last value of a key that comes twice, replaces an array or object by null where the schema
-has another type, and replaces what JSON does not have (NaN, Infinity, half a surrogate pair). A
+Takes the last value of a duplicate key, replaces an array or object by null if the schema has
+another type, and replaces what JSON does not have (NaN, Infinity, half a surrogate pair). A
 repaired body is JSON again and is decoded by column with the others. Not here: whether a value fits
 its type (``codec.values``). Neighbours: ``codec.decode`` calls :func:`mend`;
-``codec.undeclared_json`` writes single values as here.
-"""
+``codec.undeclared_json`` writes single values in the same way."""
 
 import json
 import re
@@ -38,8 +37,8 @@ class _NoJson(str):
 
 @dataclass(slots=True)
 class RepairedBody:
-    """The result of :func:`mend`. ``body``: the repaired body; None where it cannot be a row, and
-    ``refused`` says why. ``cast_failures``: the values that did not fit, each by its
+    """The result of :func:`mend`. ``body``: the repaired body; None if it cannot be a row;
+    ``refused`` is then the reason. ``cast_failures``: the values that did not fit, each by its
     original path and its text: they are null in ``body``, or, in a JSON column, have null in place
     of a part."""
 
@@ -58,7 +57,7 @@ def is_object(body: bytes) -> bool:
 
 def mend(body: bytes, schema: RowSchema, aliases: Mapping[str, str]) -> RepairedBody:
     """Repairs one body. ``aliases``: top-level properties to rename, original name -> the name by
-    which the decoder looks for it. Raises nothing: what cannot be repaired has ``body`` None."""
+    which the decoder looks for it. Raises nothing: if repair is impossible, ``body`` is None."""
     try:
         found = json.loads(
             body.decode("utf-8"),
@@ -93,8 +92,8 @@ def _check(
 
 
 def _fitted(value: Any, data_type: DataType, path: FieldPath, cast_failures: list[Failure]) -> Any:
-    """Returns the value where its JSON type fits ``data_type``; else None (a JSON column keeps it),
-    with its path and text appended to ``cast_failures``."""
+    """Returns the value if its JSON type fits ``data_type``; else None (a JSON column keeps it),
+    and appends its path and text to ``cast_failures``."""
     if value is None:
         return None
     if data_type.kind is Kind.array and isinstance(value, list):
@@ -127,8 +126,8 @@ def _has_no_json(value: Any, depth: int) -> bool:
 
 
 def _sent(value: Any) -> str:
-    """Returns the value's JSON text as it was sent; of a text itself. Half a surrogate pair is
-    spelt."""
+    """Returns the value's JSON text as it was sent; for a text, the text itself. Writes half a
+    surrogate pair as the letters of its escape."""
     text = str(value) if isinstance(value, str) else _encode(value, 0, sent=True)
     return _spelt(text)
 
@@ -140,9 +139,9 @@ def encoded(value: Any) -> str:
 
 def _encode(value: Any, depth: int, *, sent: bool = False) -> str:
     """Returns the JSON text of ``value``; numbers with all their digits. What JSON does not have
-    becomes null, a text with half a surrogate pair too; in the name of a property that half becomes
-    the letters of its escape. After :func:`_fitted` only JSON columns and properties without a
-    column still hold such values. ``sent``: what JSON does not have is kept as it was."""
+    becomes null, also a text with half a surrogate pair; in the name of a property that half
+    becomes the letters of its escape. After :func:`_fitted` only JSON columns and properties
+    without a column still hold such values. ``sent``: what JSON does not have is kept unchanged."""
     if depth > MAX_DEPTH:
         raise RecursionError
     match value:

@@ -3,8 +3,7 @@
 Has the same result and the same rule for a value that does not fit its type (L9) as
 ``codec.decode``, which decodes JSON. A column that has its type already is not copied. Neighbours:
 ``protocols`` wrap Arrow tables in :class:`Columns`; ``engine.worker.row_decoding`` calls the
-decoder.
-"""
+decoder."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -41,7 +40,7 @@ from penstock.model.catalog import FieldPath
 from penstock.model.delete_marks import DeleteMark
 from penstock.model.types import ChangeWords, DataType, Field, Kind, RowSchema
 
-KIND_KEY = b"penstock.kind"  # field metadata: text of this kind, where Arrow's type does not say it
+KIND_KEY = b"penstock.kind"  # field metadata: text of this kind, if Arrow's type does not show it
 _DIGITS = 38
 _FROM_TEXT = {
     Kind.boolean, Kind.integer, Kind.number, Kind.decimal, Kind.date, Kind.timestamp,
@@ -97,7 +96,7 @@ class Columns(Sequence[bytes]):
 
 def data_type(arrow: ArrowType) -> DataType:
     """Returns the narrowest type of ``model.types`` that holds every value of ``arrow``; text
-    (string or json) where there is none."""
+    (string or json) if there is none."""
     types = pa.types
     if types.is_dictionary(arrow) or types.is_run_end_encoded(arrow):
         return data_type(arrow.value_type)
@@ -137,7 +136,7 @@ def row_schema(arrow: ArrowSchema) -> RowSchema:
 
 
 def json_field(field: ArrowField, data_type: DataType) -> ArrowField:
-    """``field`` with a mark that :func:`row_schema` reads, where ``data_type`` is JSON."""
+    """Returns ``field`` with a mark that :func:`row_schema` reads, if ``data_type`` is JSON."""
     marked = data_type.kind is Kind.json
     return field.with_metadata({KIND_KEY: Kind.json.value.encode()}) if marked else field
 
@@ -164,9 +163,9 @@ def _is_binary(arrow: ArrowType) -> bool:
 
 
 class _Losses(Losses):
-    """Collects what a decode lost, and fields without a place. ``extra``: by field that the schema
-    has not, how many rows have a value of it; ``incomplete``: the columns that lack such fields
-    inside. ``ignored``: paths that are not counted. ``column``: the one at work."""
+    """Collects what a decode lost, and fields without a place. ``extra``: for each field that the
+    schema lacks, how many rows have a value; ``incomplete``: the columns that lack such fields
+    inside. ``ignored``: paths that are not counted. ``column``: the current one."""
 
     def __init__(
         self,
@@ -184,8 +183,8 @@ class _Losses(Losses):
         self._ignored = frozenset(ignored)
 
     def leave_out(self, path: FieldPath, rows: int, inside: str = "") -> None:
-        """Counts the rows that have a value in a column without a place. ``path``: of it;
-        ``inside``: the column of the schema that it is inside of."""
+        """Counts the rows that have a value in a column without a place. ``path``: the column's;
+        ``inside``: the schema's column around it."""
         if rows and tuple(step for step in path if step != ELEMENT) not in self._ignored:
             name = dotted(path)
             self.extra[name] = self.extra.get(name, 0) + rows
@@ -195,8 +194,8 @@ class _Losses(Losses):
 class ColumnDecoder:
     """Decodes batches of Arrow columns of one stream. Parameters as in ``codec.decode.RowDecoder``.
     Columns are found by their original names. A column that is declared non-null and holds no NULL
-    is non-null in the part, and a column keeps its frame type. ``texts``: original names of columns
-    of JSON whose values are texts, not JSON already."""
+    is non-null in the part, and a column keeps its frame type. ``texts``: original names of JSON
+    columns whose values are texts, not JSON yet."""
 
     def __init__(
         self,
@@ -231,7 +230,7 @@ class ColumnDecoder:
         extracted_at_ms: Sequence[int],
         changes: Mapping[int, bytes],
     ) -> DecodedBatch:
-        """As ``RowDecoder.decode``, for ``rows`` in place of bodies."""
+        """Like ``RowDecoder.decode``, for ``rows`` in place of bodies."""
         table, count = rows.table, len(rows)
         losses = _Losses(self._ignored, **self._asked)
         columns = [self._cast(field, table, losses) for field in self._schema.fields]
@@ -284,8 +283,8 @@ class ColumnDecoder:
         )
 
     def _cast(self, field: Field, table: Table, losses: "_Losses") -> Array:
-        """Returns a field's column in its type; nulls where the table has none. What does not fit
-        goes into ``losses``."""
+        """Returns a field's column in its type; nulls if the table lacks it. Values that do not fit
+        go into ``losses``."""
         losses.column = field.source
         made, at = list[Array](), 0
         for chunk in _chunks(table, field.source):
@@ -308,9 +307,8 @@ class ColumnDecoder:
 
 
 def _chunks(table: Table, name: str) -> list[Array]:
-    """Returns the column ``name`` as one array, the first where several have the name; none where
-    no column has it. As several arrays where it contains dictionaries: Arrow cannot make one of
-    all."""
+    """Returns the column ``name`` as one array, the first if several have the name; none if no
+    column has it. As several arrays if it contains dictionaries, which Arrow cannot combine."""
     index = next((i for i, n in enumerate(table.column_names) if n == name), None)
     if index is None:
         return []
@@ -371,7 +369,7 @@ def _fitted(given: Array, wanted: DataType, path: FieldPath, losses: _Losses, ro
 
 
 def _cast(given: Array, wanted: DataType) -> FittedColumn:
-    """Casts a column, value by value where the whole column does not cast. A value that would lose
+    """Casts a column, value by value if the whole column does not cast. A value that would lose
     something is NULL, except for digits after the microsecond and digits of numbers (L9). A column
     of another kind is decoded from its values' text."""
     types, target = pa.types, arrow_type(wanted)
@@ -401,8 +399,8 @@ def _cast(given: Array, wanted: DataType) -> FittedColumn:
 
 def _as_text(given: Array, wanted: Kind) -> Array | None:
     """Returns the values as JSON texts, for kinds where Arrow's own cast has other rules (an
-    integer taken as microseconds, half a day cut off, text taken as bytes); None where Arrow's cast
-    is right."""
+    integer taken as microseconds, half a day cut off, text taken as bytes); None if Arrow's cast is
+    right."""
     types, kind = pa.types, data_type(given.type).kind
     if wanted is kind or (kind, wanted) in _CAST_BY_ARROW:
         return None
@@ -417,9 +415,9 @@ def _as_text(given: Array, wanted: Kind) -> Array | None:
 
 
 def _written_as_json(texts: Array, wanted: Kind) -> Array:
-    """Texts of people and of files as JSON has them: ``TRUE`` and ``.5``. A number that JSON does
-    not have (``01234``, ``+49``, ``0x1F``: Arrow would read them all, and lose what tells it from
-    another) becomes a text, which does not fit."""
+    """Converts boolean and number texts from people and files to JSON: ``TRUE`` and ``.5``. A
+    number that JSON does not have (``01234``, ``+49``, ``0x1F``: Arrow would read them all, and
+    lose their original form) becomes a text, which does not fit."""
     if wanted is Kind.boolean:
         return pc.if_else(_matches(texts, _TRUTH), pc.utf8_lower(texts), texts)
     if wanted in (Kind.number, Kind.decimal):
@@ -463,7 +461,7 @@ def _taken(given: Array, places: Array) -> Array:
 
 
 def _sent(given: Array) -> Array:
-    """Values as texts: as Arrow writes them; binary ones and those with parts as JSON has them."""
+    """Returns values as texts: in Arrow's form; binary and nested ones as JSON."""
     if not (pa.types.is_nested(given.type) or _is_binary(given.type)):
         with suppress(pa.ArrowNotImplementedError):
             return given.cast(pa.string())
@@ -527,8 +525,8 @@ def _is_text(arrow: ArrowType) -> bool:
 
 
 def _json(value: Any, entries: bool) -> str:
-    """Returns the JSON text of a value; a map becomes an object, or pairs where a key cannot be a
-    name or comes twice. ``entries``: the value is a map, even without entries."""
+    """Returns the JSON text of a value; a map becomes an object, or pairs if a key cannot be a name
+    or comes twice. ``entries``: the value is a map, even without entries."""
     if entries or (isinstance(value, list) and value and type(value[0]) is tuple):
         with suppress(TypeError):
             named: dict[Any, Any] = dict(value)
@@ -548,5 +546,5 @@ def _as_json(texts: Array) -> Array:
 
 
 def _behind(rows: int) -> Rows:
-    """Returns the rows of positions in a column that follows so many rows."""
+    """Returns the row numbers of positions in a column that follows so many rows."""
     return lambda positions: pc.add(positions, rows) if rows else positions

@@ -1,14 +1,13 @@
 """Cuts the lines of CSV files into records and the records into columns of texts (RFC 4180).
 
-A quote in a quoted field is doubled, a backslash is a character like others, and a line break in a
+A quote in a quoted field is doubled, a backslash is an ordinary character, and a line break in a
 quoted field belongs to the value. A field that is empty without quotes is NULL, one in quotes is an
 empty text. Every record has as many fields as the header. Stricter than readers that guess: a quote
-inside of a field without quotes, text after a closing quote, and a quote that stays open make their
-line a broken one, and the record after it begins at the next line.
+inside a field without quotes, text after a closing quote, and an unclosed quote make their line a
+broken one, and the record after it begins at the next line.
 
 Works on Arrow columns of lines. Not here: types (``codec.columns.fit_text``), which files are read
-(``spark.text_files``).
-"""
+(``spark.text_files``)."""
 
 import re
 from bisect import bisect_right
@@ -30,8 +29,8 @@ _CR = r"\r\z"
 
 
 class CsvDialect(msgspec.Struct, frozen=True):
-    """How a file is written. ``separator``: one ASCII character. ``escape``: a character that takes
-    the meaning from the next one; empty: there is none, as in RFC 4180."""
+    """How a file is written. ``separator``: one ASCII character. ``escape``: a character that makes
+    the next one literal; empty: there is none, as in RFC 4180."""
 
     separator: str = ","
     escape: str = ""
@@ -61,9 +60,9 @@ def _code(character: str) -> str:
 
 
 class _Lines:
-    """Lines with what each can be: ``whole``: a record by itself; ``opens``: the begin of one whose
-    last field goes on in the next line; ``closes``: the end of such a field, and of the record;
-    ``stays``: a line after which it still goes on."""
+    """Lines with what each can be: ``whole``: a record by itself; ``opens``: the begin of a record
+    whose last field continues in the next line; ``closes``: the end of such a field, and of the
+    record; ``stays``: a line after which it still continues."""
 
     def __init__(self, lines: Array, patterns: _Patterns) -> None:
         self.lines, self._patterns = lines, patterns
@@ -89,7 +88,7 @@ class _Lines:
         return _matches(self.lines, self._patterns.stays)
 
     def joined(self, other: "_Lines") -> "_Lines":
-        """These lines and those of ``other`` after them; what is known of each is kept."""
+        """Returns these lines followed by those of ``other``; keeps what is known about each."""
         made = _Lines(pa.concat_arrays([self.lines, other.lines]), self._patterns)
         for name in ("whole", "opens", "closes", "stays"):
             value = pa.concat_arrays([getattr(self, name), getattr(other, name)])
@@ -105,8 +104,8 @@ class _Lines:
 
 class Records(msgspec.Struct):
     """Records in the order of the file. ``data``: their bytes, without the line break at the end;
-    ``sound``: which of them are as RFC 4180 has them; ``at``: for each the number of the line, of
-    those that were given last, at which it ended, 0 also for one that ended before."""
+    ``sound``: which of them conform to RFC 4180; ``at``: for each the number of the line at which
+    it ended, among the lines given last; also 0 if it ended before."""
 
     data: Array
     sound: Array
@@ -123,7 +122,7 @@ class CsvRecords:
 
     def add(self, lines: Array, *, end: bool = False) -> Records:
         """Returns the records that end in ``lines`` (binary, without their line feeds). ``end``:
-        the file ends here, so that a field that is open stays so."""
+        the file ends here, so an open field stays open."""
         given = _Lines(lines, self._patterns)
         before = 0 if self._rest is None else len(self._rest)
         if before == 0 and not pc.any(pc.invert(given.whole)).as_py():
@@ -135,8 +134,9 @@ class CsvRecords:
         return _records(every, found, before)
 
     def _cut(self, lines: _Lines, end: bool) -> tuple[list[tuple[int, int, bool]], int]:
-        """Returns records as (first line, last line, sound), and the line from which on none ends
-        yet. Lines that stand alone are one entry a run: (first, last) with ``sound`` by line."""
+        """Returns records as (first line, last line, sound), and the first line of the record that
+        has not ended. Each run of single-line records is one entry: (first, last) with ``sound`` by
+        line."""
         found: list[tuple[int, int, bool]] = []
         opens: list[int] = pc.indices_nonzero(lines.opens).to_pylist()
         changes: list[int] = pc.indices_nonzero(pc.invert(lines.stays)).to_pylist()
@@ -289,8 +289,8 @@ def _is_utf8(record: bytes) -> bool:
 
 
 def header_names(record: bytes, dialect: CsvDialect) -> tuple[str, ...] | str:
-    """Returns the names of the columns in a header; or what is wrong with it. A name that is empty
-    becomes ``_c`` and its position, one that comes twice gets its position (from 0) at its end."""
+    """Returns the names of the columns in a header, or its fault. An empty name becomes ``_c`` and
+    its position; a duplicate gets its position (from 0) at its end."""
     record = re.sub(rb"\r\Z", b"", record.removeprefix(b"\xef\xbb\xbf"))
     found = CsvRecords(dialect).add(pa.array([record], pa.binary()), end=True)
     if _no_utf8(found.data) is not None:

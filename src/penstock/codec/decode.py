@@ -3,12 +3,12 @@
 Works by column (L9): DuckDB extracts every leaf as exact text, Arrow casts the texts strictly, and
 a count of keys (``codec.key_accounting``) proves that no property was missed. Only exceptions cost
 more: a value that does not cast (``codec.values``), a property that the schema lacks and that was
-not met before (``codec.undeclared``), and a body with double keys or another structure
+not met before (``codec.undeclared``), and a body with duplicate keys or another structure
 (``codec.bodies`` finds them, ``codec.body_repair`` repairs them one by one). Properties that the
 schema lacks go into one column (``codec.undeclared_json``), or are left out. A value that does not
-fit its type is called a misfit. Not here: messages of a protocol; the words of a change
-list are parameters. Neighbours: ``engine.worker.row_decoding`` calls it, ``codec.parquet_parts``
-writes its table, ``codec.columns`` decodes Arrow columns in the same way."""
+fit its type is called a misfit. Not here: messages of a protocol; the words of a change list are
+parameters. Neighbours: ``engine.worker.row_decoding`` calls it, ``codec.parquet_parts`` writes its
+table, ``codec.columns`` decodes Arrow columns in the same way."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -51,7 +51,7 @@ INEXACT_KEY = "the column of the primary key cannot hold this value exactly"
 
 @dataclass(slots=True)
 class RowReject:
-    """A body that was rejected, not decoded into a row. ``index``: its index among the bodies.
+    """A body that was rejected instead of decoded. ``index``: its index among the bodies.
     ``field``: the dotted path of the field at fault, if there is one."""
 
     index: int
@@ -62,16 +62,16 @@ class RowReject:
 @dataclass(slots=True)
 class DecodedBatch:
     """A decoded batch. ``table``: in exactly the part schema, a row per body that was not rejected,
-    in order. By field, how many values (of rows not rejected) are NULL since they did not fit
+    in order. By field, how many values (in rows not rejected) are NULL because they did not fit
     (``nulled``) and how many numbers lost digits (``rounded``); ``cut``: how many timestamps lost
-    digits after the microsecond, ``listed``: how many of them have an entry. ``extra_fields``: for
+    digits after the microsecond, ``listed``: how many of these have an entry. ``extra_fields``: for
     each property that the schema lacks, by dotted path (``user.email``, ``items[].qty``), how many
-    records had it with another value than null; ``user.*`` stands for all those of one object that
-    are too many to be named. ``kept``: the same of those that the column ``EXTRA`` has.
-    ``incomplete``: the columns (original names) that lack such properties of their objects.
-    ``missing``: the columns without which properties of this batch are lost that are to be kept;
-    None: there are none. ``filled_marks``, ``cleared_marks``: how many delete marks got another
-    value (``codec.delete_marks``)."""
+    records had it with a value other than null; ``user.*`` stands for all those of one object that
+    are too many to be named. ``kept``: the same for those in the column ``EXTRA``. ``incomplete``:
+    the columns (original names) whose objects have such properties. ``missing``: the columns that
+    must be added, or properties of this batch that are to be kept are lost; None: there are none.
+    ``filled_marks``, ``cleared_marks``: how many delete marks got another value
+    (``codec.delete_marks``)."""
 
     table: Table
     rejects: list[RowReject] = field(default_factory=list[RowReject])
@@ -92,7 +92,7 @@ class DecodedBatch:
 
 
 def warm() -> None:
-    """Loads what the first decode needs (some 50 ms once per process); from any thread."""
+    """Loads what the first decode needs (some 50 ms once per process); callable from any thread."""
     duckdb_call.warm()
 
 
@@ -102,15 +102,14 @@ class RowDecoder:
     ``strict``: a row with a misfit is rejected, instead of getting NULL and a change entry.
     ``key``: paths of original names; a row in which any of them is null or missing is rejected.
     ``words``: the texts of a misfit's entry in the change list. ``ignored``: paths of properties
-    that were deselected (lists on the way are passed over), which do not count as extra fields and
-    are never kept. ``exact``: paths of key columns; a row in which one of them was given a value
-    that its column does not hold exactly is rejected (L9). ``whole``: the column ``WHOLE_RECORD``
-    takes the record as JSON text, so that no field is extra. ``undeclared``: what is done with
-    others; ``closed``: paths of objects whose extra fields are dropped in any case. ``mark``: the
-    property that marks deletes, where it gets a column whether it is declared or not. ``deletes``:
-    how marks of deletes are judged. ``texts``: entries have the source's text, ``mask`` hides what
-    none may show; ``cursor``: the path of the cursor, which gets an entry where it is cut.
-    """
+    that were deselected (lists on the way are skipped), which do not count as extra fields and are
+    never kept. ``exact``: paths of key columns; a row is rejected if the column of one of them does
+    not hold its value exactly (L9). ``whole``: the column ``WHOLE_RECORD`` takes the record as JSON
+    text, so that no field is extra. ``undeclared``: what to do with others; ``closed``: paths of
+    objects whose extra fields are dropped in any case. ``mark``: the property that marks deletes,
+    if it gets a column whether it is declared or not. ``deletes``: how marks of deletes are judged.
+    ``texts``: entries have the source's text; ``mask`` hides what no entry may show; ``cursor``:
+    the path of the cursor, which gets an entry if it is cut."""
 
     def __init__(
         self,
@@ -194,7 +193,7 @@ class RowDecoder:
 
 @dataclass(slots=True, kw_only=True)
 class _Plan:
-    """The settings that all batches share. ``read``: what is read of each record, the schema's
+    """The settings that all batches share. ``read``: what is read from each record, the schema's
     columns first."""
 
     schema: RowSchema
@@ -276,15 +275,15 @@ class _Batch:
         return pc.replace_with_mask(found, places, pa.array(texts.values(), pa.string()))
 
     def take_faults(self, other: "_Batch") -> None:
-        """Adds what ``other``, which decodes other columns of the same rows, has found. Its extra
-        fields are none here: the whole record has them."""
+        """Adds what ``other``, which decodes other columns of the same rows, has found. It adds no
+        extra fields: the whole record contains them."""
         for index, reject in other._rejects.items():
             self._rejects.setdefault(index, reject)
         self._losses.take(other._losses)
 
     def reject_more_than_one(self, values: Sequence[Any]) -> None:
-        """Rejects those of ``values``, of which each is a property's in a body, that are no object
-        by themselves: ``{"a":1},"b":2`` is two properties there."""
+        """Rejects those of ``values``, each of which belongs to one property of a body, that are
+        not a single object: ``{"a":1},"b":2`` is two properties there."""
         if self._mended or len(self._of.read.fields) > len(self._of.schema.fields):
             for index in _list(shape.malformed(shape.column(Packed.of(values)))):
                 if not is_object(bytes(values[index])):
@@ -309,7 +308,7 @@ class _Batch:
         note_marks(found, mark, self._rejects, self._losses)
 
     def reject_keys(self, columns: list[Array]) -> None:
-        """Rejects the rows whose key is not held exactly, or is NULL."""
+        """Rejects the rows whose key is NULL or not held exactly."""
         for reject in inexact_keys(self._of.exact, self._losses):
             self._rejects.setdefault(reject.index, reject)
         found = {path: self._at(path, columns) for path in self._of.key}
@@ -357,7 +356,7 @@ class _Batch:
         )
 
     def _mend(self, rows: Sequence[int]) -> bool:
-        """Repairs the bodies ``rows``; returns True where the column of bodies was packed anew."""
+        """Repairs the bodies ``rows``; returns True if the column of bodies was packed again."""
         before = len(self._mended)
         for index in rows:
             mended = mend(bytes(self._raw[index]), self._of.schema, self._of.aliases)
@@ -383,8 +382,8 @@ class _Batch:
                 raise Defect(f"cannot decode: {first}", code="codec.decode") from first
 
     def _unexplained(self, texts: list[Array]) -> Array | None:
-        """Row numbers of the bodies that have a key whose value is neither decoded nor null; None
-        where there is no such body."""
+        """Returns the row numbers of the bodies that have a key whose value is neither decoded nor
+        null; None if there is no such body."""
         self._keys = {}
         columns = [(t, f.type) for t, f in zip(texts, self._of.read.fields, strict=True)]
         if key_accounting.explained(self._packed, columns):
@@ -393,7 +392,7 @@ class _Batch:
         return rows if len(rows) else None
 
     def _keys_of(self, rows: Array) -> KeysAt:
-        """Returns the keys that the bodies ``rows``, those that are unexplained, have at a path."""
+        """Returns the keys of the unexplained bodies ``rows`` at a path."""
 
         def keys_at(path: str) -> Array:
             if path not in self._keys:
@@ -418,7 +417,8 @@ class _Batch:
         rows: shape.Rows,
         unexplained: Array | None,
     ) -> set[int]:
-        """Rows with another value where an array or object is expected, or with a key twice."""
+        """Returns the rows with another value where an array or object is expected, or with a key
+        twice."""
         if data_type.kind is Kind.array:
             item = data_type.item or DataType(Kind.json)
             suspects = rows(shape.no_values(column)) if "[*]" in path else unexplained
@@ -474,7 +474,7 @@ class _Batch:
         return found.values
 
     def _at(self, path: FieldPath, columns: list[Array]) -> Array | None:
-        """Returns the column at a path of original names; None where the schema has none."""
+        """Returns the column at a path of original names; None if the schema has none."""
         level, found = self._of.schema.fields, None
         for i, name in enumerate(path):
             place = next((j for j, f in enumerate(level) if f.source == name), None)
@@ -497,8 +497,8 @@ def _decoded(
 
 
 def null_keys(columns: Mapping[FieldPath, Array | None]) -> list[RowReject]:
-    """Rejects of the rows that are NULL in any of the key ``columns``, in order; ``field`` lists
-    the null ones, dotted. No rejects where a key has no column (None)."""
+    """Returns rejects for the rows that are NULL in any of the key ``columns``, in order; ``field``
+    lists the null ones, dotted. No rejects if a key has no column (None)."""
     missing: dict[int, list[str]] = {}
     for path, column in columns.items():
         if column is None:
@@ -510,15 +510,15 @@ def null_keys(columns: Mapping[FieldPath, Array | None]) -> list[RowReject]:
 
 
 def inexact_keys(key: Sequence[FieldPath], losses: Losses) -> list[RowReject]:
-    """Rejects of the rows in which a path of ``key``, or an object around it, lost something;
-    ``field`` is the first of them."""
+    """Returns rejects for the rows in which a path of ``key``, or an object around it, lost
+    something; ``field`` is the first such path."""
     paths = {path[:end] for path in key for end in range(1, len(path) + 1)}
     found = losses.rows_of(paths) if paths else {}
     return [RowReject(index, _inexact(path), dotted(path)) for index, path in found.items()]
 
 
 def _inexact(path: FieldPath) -> str:
-    """Returns the reason of a reject, with the way to a column that holds the value."""
+    """Returns the reason of a reject, with a hint at a column type that holds the value."""
     again = "`penstock run --recreate` writes the table again, with the types of now"
     if len(path) != 1:
         return f"{INEXACT_KEY} ({again})"
@@ -548,15 +548,15 @@ def note_marks(
 def strict_rejects(
     losses: Losses, words: ChangeWords, deletes: DeleteMark | None
 ) -> dict[int, RowReject]:
-    """Returns a reject for each row that lost something, with the first such field (strict mode). A
-    mark of deletes lost nothing: it was judged by what was sent."""
+    """Returns a reject for each row that lost something, with the first such field (strict mode).
+    Marks of deletes do not count: they were judged by the value that was sent."""
     found = losses.first_fields(() if deletes is None else (deletes.source,))
     return {i: RowReject(i, words.reason, dotted(path)) for i, path in found.items()}
 
 
 def _aliases(schema: RowSchema) -> dict[str, str]:
-    """Aliases for the properties whose names DuckDB cannot look for: empty ones, and with
-    U+0000."""
+    """Returns aliases for the properties whose names DuckDB cannot look for: empty ones, and those
+    with U+0000."""
     awkward = [f.source for f in schema.fields if not f.source or "\0" in f.source]
     taken = {f.source.casefold() for f in schema.fields}
     free = (n for i in range(len(taken) + 1) if (n := f"penstock.alias.{i}") not in taken)

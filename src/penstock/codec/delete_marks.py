@@ -1,11 +1,10 @@
-"""Judges the marks of deletes of a batch, and gives their column values that say the same.
+"""Judges the marks of deletes in a batch, and gives their column values with the same meaning.
 
-A mark is judged by the value that the source sent (``model.delete_marks``), before its column's
-type is asked: what a cast did to a mark decides nothing (L9). A delete whose mark does not fit the
+A mark is judged by the value that the source sent (``model.delete_marks``), before the cast to its
+column's type: the result of a cast decides nothing (L9). A delete whose mark does not fit the
 column gets a value in its place: the extraction time, true, 1, an object or a list of nulls. Not
-here: which value is which. Neighbours: ``codec.decode`` and ``codec.columns`` call :func:`judged`;
-``transforms.deletes`` and ``tables.files`` ask :func:`marked` of columns that were judged.
-"""
+here: what each value means. Neighbours: ``codec.decode`` and ``codec.columns`` call :func:`judged`;
+``transforms.deletes`` and ``tables.files`` call :func:`marked` on judged columns."""
 
 from collections.abc import Mapping
 from decimal import Decimal
@@ -37,7 +36,7 @@ _NEAR_TIMES = (
 class JudgedMarks(NamedTuple):
     """``values``: the column. Positions (int64; None: there are none): ``unknown``, of the rows to
     reject; ``filled``, of the deletes that got a value in place of one that did not fit;
-    ``cleared``, of the live marks that are null in place of what was sent."""
+    ``cleared``, of the live marks that are null in place of the value sent."""
 
     values: Array
     unknown: Array | None = None
@@ -66,8 +65,8 @@ def marked(column: Any) -> Any:
 
 
 def with_repaired(given: Array, texts: Mapping[int, str]) -> Array:
-    """Returns the marks ``given`` with those that a repair of their body has taken out
-    (``body_repair``), by row: what is no object where the schema has one."""
+    """Returns the marks ``given`` with those that a repair of their body removed (``body_repair``),
+    by row: values that are not objects where the schema has one."""
     if not texts:
         return given
     found = _texts(given).to_pylist()
@@ -114,8 +113,8 @@ def _positions(mask: Array) -> Array | None:
 
 
 def _as_times(texts: Array) -> Array:
-    """Times that the texts are, NULL for others; those of ISO 8601 that no column of times holds as
-    others near them."""
+    """Returns the times that the texts are, NULL for others. An ISO 8601 time that no time column
+    holds becomes one near it."""
     bare = pc.utf8_trim(texts, characters='" \t\n\r')
     for pattern, near in _NEAR_TIMES:
         bare = pc.replace_substring_regex(bare, pattern, near)
@@ -123,8 +122,8 @@ def _as_times(texts: Array) -> Array:
 
 
 def _texts(given: Array) -> Array:
-    """Returns the values as texts, an object or a list as its JSON; a JSON string with an escape as
-    what it says."""
+    """Returns the values as texts, an object or a list as its JSON; a JSON string with an escape is
+    decoded."""
     if pa.types.is_string(given.type):
         escaped = pc.match_substring_regex(given, r'^".*\\.*"$')
         if not pc.any(escaped).as_py():
@@ -149,14 +148,15 @@ def _read(text: str) -> str:
 
 
 def _bare(value: Any) -> Any:
-    """Returns an Arrow struct lacks no field: one without any value is an empty object."""
+    """Returns an empty object for a struct without any value, since an Arrow struct lacks no
+    field."""
     if isinstance(value, dict) and all(v is None for v in value.values()):  # pyright: ignore
         return {}
     return value
 
 
 def _fill(data_type: DataType, times: Array) -> Any:
-    """Returns what a delete has whose mark does not fit its column."""
+    """Returns the value of a delete whose mark does not fit its column."""
     target = arrow_type(data_type)
     match data_type.kind:
         case Kind.timestamp:

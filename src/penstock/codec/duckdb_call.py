@@ -1,11 +1,10 @@
 """Runs SQL over one Arrow column by the process's only DuckDB, which keeps no data.
 
-DuckDB's JSON functions are built in, so that nothing is downloaded or loaded from disk. It is
-imported by the first query: a process that only plans never loads it. Before the first query the
-guard checks that this version keeps the digits of numbers; where it does not, every query of the
-process fails. A process that forks after the first query must not query again: spawn instead.
-Neighbours: ``codec.bodies``, ``codec.values`` and ``codec.json_text`` make the queries.
-"""
+DuckDB's JSON functions are built in, so nothing is downloaded or loaded from disk. The first query
+imports it: a process that only plans never loads it. Before the first query the guard checks that
+this version keeps the digits of numbers; if it does not, every query of the process fails. A
+process that forks after the first query must not query again: spawn instead. Neighbours:
+``codec.bodies``, ``codec.values`` and ``codec.json_text`` make the queries."""
 
 import threading
 from importlib import metadata
@@ -41,8 +40,8 @@ _NUMBERS = (
 
 
 def run_query(sql: str, column: Array) -> Table:
-    """Runs ``sql`` over the table ``bodies``, whose only column ``b`` is ``column``; returns a row
-    per row of it, in order. Raises ``duckdb.Error``."""
+    """Runs ``sql`` over the table ``bodies``, whose only column ``b`` is ``column``; returns one
+    row per row of the column, in order. Raises ``duckdb.Error``."""
     cursor = _cursor()
     _local.bodies.table = pa.table({"b": column})
     try:
@@ -62,9 +61,9 @@ class _CurrentBodies:
 
 
 def warm() -> None:
-    """Opens this process's DuckDB, so that the first query pays no start-up. Raises
-    ``ConfigError`` (``config.duckdb``), as every query does, where this DuckDB version does not
-    keep the digits of numbers."""
+    """Opens this process's DuckDB, so that the first query pays no start-up. Like every query,
+    raises ``ConfigError`` (``config.duckdb``) if this DuckDB version does not keep the digits of
+    numbers."""
     _cursor()
 
 
@@ -76,7 +75,7 @@ def version() -> str:
 
 
 def input_errors() -> tuple[type[Exception], ...]:
-    """Returns the classes of DuckDB's errors for an input that it cannot process. Where its message
+    """Returns the classes of DuckDB's errors for an input that it cannot process. If its message
     quotes bytes that are not UTF-8, some Pythons raise the second instead."""
     import duckdb
 
@@ -113,7 +112,7 @@ def _open_cursor() -> "duckdb.DuckDBPyConnection":
 
 
 def _guard(root: "duckdb.DuckDBPyConnection") -> None:
-    """Raises ``ConfigError`` where numbers lose digits on the way that ``codec.bodies`` takes."""
+    """Raises ``ConfigError`` if numbers lose digits in the queries that ``codec.bodies`` makes."""
     numbers = ", ".join(f"('{number}')" for number in _NUMBERS)
     structure = f'{{"x":"JSON","list":["VARCHAR"],"y":"{RAW_NUMBERS}"}}'
     lost = root.execute(

@@ -46,8 +46,8 @@ def with_floats(data: Any) -> Any:
 
 
 def as_doubles(data: Any) -> Any:
-    """Returns decoded JSON data in which each number is the nearest double, as a program has it
-    that keeps no more digits; a number beyond them is an infinity."""
+    """Returns decoded JSON data in which each number is the nearest double, as in a program that
+    keeps no more digits; a number beyond them is an infinity."""
     if isinstance(data, dict):
         return {key: as_doubles(value) for key, value in cast(dict[str, Any], data).items()}
     if isinstance(data, list):

@@ -1,10 +1,10 @@
 """Decodes the lines of CSV and JSON files into typed rows, and finds the types of CSV columns.
- Runs in Spark's tasks over Arrow columns. A row is a struct: the columns ``c0``, ``c1``, ... and
-what ``model.staged_rows`` says of rows of text files. A line that is not a row is one with BROKEN
-and LINE; a blank line and a header are NULL. What a value loses follows L9, by ``codec.columns``
-for CSV and ``codec.decode`` for JSON. Neighbours: ``csv_lines`` cuts CSV, ``spark.text_files``
-calls.
-"""
+
+Runs in Spark's tasks over Arrow columns. A row is a struct: the columns ``c0``, ``c1``, ... and
+those that ``model.staged_rows`` defines for rows of text files. A line that is not a row has BROKEN
+and LINE; a blank line and a header are NULL. Losses of values follow L9, by ``codec.columns`` for
+CSV and ``codec.decode`` for JSON. Neighbours: ``csv_lines`` cuts CSV, ``spark.text_files``
+calls."""
 
 from array import array
 from collections.abc import Mapping, Sequence
@@ -62,11 +62,11 @@ def row_type(types: Sequence[DataType]) -> ArrowType:
 
 
 class FileRows(Protocol):
-    """Decodes the lines of one file, or of one piece of it, in order."""
+    """Decodes the lines of one file, or of one piece of a file, in order."""
 
     def add(self, lines: Array, *, end: bool = False) -> tuple[Array, Sequence[int]]:
-        """Returns what became of ``lines`` (binary, without line feeds) and of earlier ones, and
-        for each the number of the line at which it ended. ``end``: no more lines come."""
+        """Returns the results for ``lines`` (binary, without line feeds) and earlier ones, and for
+        each the number of the line at which it ended. ``end``: no more lines come."""
         ...
 
 
@@ -82,8 +82,8 @@ class CsvTexts:
         self._width, self._header = width, header
 
     def add(self, lines: Array, end: bool) -> tuple[Records, Array, Array, list[Array]]:
-        """Returns the records; which of them are no rows, nor broken; why they are broken (NULL:
-        they are not); and the columns of those that are rows."""
+        """Returns the records; which of them are neither rows nor broken; why they are broken
+        (NULL: they are not); and the columns of those that are rows."""
         records = self._records.add(lines, end=end)
         records.data = without_return(records.data)
         passed = blank(records.data)
@@ -144,8 +144,8 @@ class CsvRows:
 
 
 class JsonRows:
-    """Implements :class:`FileRows` for JSON, one record a line; an array of records stands for
-    each of them. ``fields``: the columns. ``file``: its name, for rejects."""
+    """Implements :class:`FileRows` for JSON, one record per line; an array of records stands for
+    each of its records. ``fields``: the columns. ``file``: its name, for rejects."""
 
     def __init__(self, fields: Sequence[Field], file: str) -> None:
         self._file = file
@@ -189,7 +189,8 @@ class JsonRows:
 
 
 def _of(field: str, column: str) -> bool:
-    """Returns whether an entry's ``field`` may be of the column: its name may have points too."""
+    """Returns whether an entry's ``field`` may belong to the column, whose name may contain points
+    too."""
     return field == column or field.startswith((f"{column}.", f"{column}["))
 
 
@@ -198,7 +199,7 @@ def _in_file(file: str, faults: Array) -> Array:
 
 
 def _spread(lines: Array) -> tuple[Array, Sequence[int]]:
-    """Puts the elements of lines that are JSON arrays in their place."""
+    """Replaces lines that are JSON arrays by their elements."""
     lists = pc.match_substring_regex(lines, r"\A[ \t\r]*\[")
     if not pc.any(lists).as_py():
         return lines, range(len(lines))
@@ -217,7 +218,7 @@ def _spread(lines: Array) -> tuple[Array, Sequence[int]]:
 
 
 def _packed(bodies: Array) -> Packed:
-    """Packs bodies without an object for each, where their column begins at the first of them."""
+    """Packs bodies without an object for each, if their column begins at the first of them."""
     ends = array("i")
     if len(bodies) and not bodies.offset:
         ends.frombytes(memoryview(bodies.buffers()[1])[: 4 * (len(bodies) + 1)])
@@ -234,7 +235,7 @@ def _rows(
     given: Array | None,
     lost: Mapping[int, Sequence[int]],
 ) -> Array:
-    """Makes the rows of lines that are such."""
+    """Makes the rows of the lines that are rows."""
     kind = row_type(types)
     misfits = [lost.get(row) for row in range(count)] if lost else [None] * count
     if given is None:
@@ -252,7 +253,7 @@ def _rows(
 
 
 def _placed(rows: Array, lines: Array, passed: Array, faults: Array) -> Array:
-    """Puts rows at the places of their lines, and the broken lines between them; the lines that are
+    """Puts rows at the places of their lines, and the broken lines between them; lines in
     ``passed`` are NULL."""
     if len(rows) == len(lines):
         return rows
@@ -296,13 +297,14 @@ class CsvTypes:
             self.left[column] = [number for number in left if _holds(texts, number)]
 
     def merge(self, left: Mapping[int, Sequence[int]]) -> None:
-        """Takes what another one found of other rows, for the columns that have values there."""
+        """Adds what another instance found in other rows, for the columns that have values
+        there."""
         for column, numbers in left.items():
             self.seen[column] = True
             self.left[column] = [number for number in self.left[column] if number in numbers]
 
     def found(self) -> dict[int, list[int]]:
-        """Returns what is left of the columns that have values."""
+        """Returns the remaining types of the columns that have values."""
         return {column: left for column, left in self.left.items() if self.seen[column]}
 
     def types(self) -> dict[int, DataType]:

@@ -1,12 +1,11 @@
 """Names the Arrow types that a component's frames may have, and casts columns back to them.
 
 A part has one Arrow type for each kind (64-bit integers, doubles, microseconds). A destination that
-takes frames may compare them with its table, so what it is given must have the types of the
-source's own frames. The name of such a type goes with the column: as metadata of its field in
-tables (``codec.arrow.frame_types_of``), as ``Field.frame_type`` in schemas. Dictionaries, decimals,
-times of day and nested types have no name: they stay as their kind has them. Neighbour:
-``codec.columns`` casts the other way.
-"""
+takes frames may compare them with its table, so its input must have the types of the source's own
+frames. The name of such a type goes with the column: as metadata of its field in tables
+(``codec.arrow.frame_types_of``), as ``Field.frame_type`` in schemas. Dictionaries, decimals, times
+of day and nested types have no name: they stay as their kind has them. Neighbour: ``codec.columns``
+casts the other way."""
 
 import re
 from collections.abc import Mapping
@@ -33,8 +32,8 @@ def name_of(arrow: ArrowType) -> str | None:
 
 
 def marked(frames: Table) -> Table:
-    """Rows of frames with the names of their columns' types as metadata, for those that have one;
-    a name that the frames themselves hold is not believed."""
+    """Returns rows of frames with the names of their columns' types as metadata, for those that
+    have one; ignores a name that the frames themselves hold."""
     return with_frame_types(frames, names_of({f.name: f.type for f in frames.schema}))
 
 
@@ -45,8 +44,8 @@ def names_of(types: Mapping[str, ArrowType]) -> dict[str, str]:
 
 
 def restored(column: Array, name: str) -> Array | None:
-    """Casts a column of a part to the type ``name``. None where that would change a value, or where
-    the column is of another kind."""
+    """Casts a column of a part to the type ``name``. None if that would change a value, or if the
+    column has another kind."""
     wanted = _type_named(name)
     if column.type != arrow_type(data_type(wanted)):
         return None
@@ -62,7 +61,7 @@ def restored(column: Array, name: str) -> Array | None:
 
 
 def restored_rows(rows: Table) -> Table:
-    """``rows`` with the columns that have a frame type cast back to it, where that changes
+    """Returns ``rows`` with the columns that have a frame type cast back to it, if that changes
     nothing."""
     for name, wanted in frame_types_of(rows.schema).items():
         index = rows.schema.get_field_index(name)

@@ -32,8 +32,8 @@ class Lines:
 @dataclass(slots=True)
 class Oversized:
     """A line longer than the bound. ``path``: a file with the line without its ``\\n``, which the
-    receiver must delete; None where the framer has no folder. ``size``: the line's bytes without
-    the ``\\n``. ``head``: its first 64 KiB."""
+    receiver must delete; None if the framer has no folder. ``size``: the line's bytes without the
+    ``\\n``. ``head``: its first 64 KiB."""
 
     path: Path | None
     size: int

@@ -48,18 +48,17 @@ class LineEncoder:
     """Encodes the batches of one stream under one schema. One thread at a time.
 
     ``template``: the parts of a line in order, literal JSON text and slots; the newline is added.
-    ``decimals_as_text``: decimals in quotes, for protocols that require them; or of which columns,
-    by their original names. ``omit_nulls``: columns, by their original names, whose NULLs are left
-    out. ``casts``: columns, by their original names, whose values are written in another form where
-    nothing of them is lost. ``zoned``: times without a zone are written as times in UTC.
+    ``decimals_as_text``: decimals in quotes, for protocols that require them; or only those of the
+    named columns, by original names. ``omit_nulls``: columns, by their original names, whose NULLs
+    are left out. ``casts``: columns, by their original names, whose values are written in another
+    form if that loses nothing. ``zoned``: times without a zone are written as times in UTC.
     ``as_it_came``: undeclared properties are put back into their record (the column ``EXTRA``), and
-    a record that was kept whole is written as it is; else they are columns like others.
+    a record that was kept whole is written unchanged; else they are columns like others.
 
     A record has every property of the schema, under its original name and in the schema's order,
-    those that may be left out last; NULL is null (a part does not tell missing from null). Values
-    are written by ``codec.json_text``: equal values have equal texts, whatever the other columns
-    hold.
-    """
+    those that may be left out last; NULL is null (a part does not distinguish missing from null).
+    Values are written by ``codec.json_text``: equal values have equal texts, whatever the other
+    columns hold."""
 
     def __init__(
         self,

@@ -4,8 +4,7 @@ Handles the keywords of JSON Schema; annotations of a protocol are handled by th
 package passes. A schema without a single column type (unions, objects whose keys are data,
 recursion) becomes JSON text, so that no schema is ever refused. Not here: values. Neighbours:
 ``protocols/*/schema.py`` are :class:`SchemaDialect`; ``model.names`` cleans names; ``codec.decode``
-decodes values by the result.
-"""
+decodes values by the result."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from decimal import Decimal, InvalidOperation
@@ -56,13 +55,13 @@ class SchemaDialect:
         self._hook = hook
 
     def data_type(self, schema: Any) -> DataType:
-        """As the function :func:`data_type`."""
+        """Like the function :func:`data_type`."""
         return data_type(schema, self._hook)
 
     def narrowed(self, schema: Any) -> tuple[str, ...]:
         """Returns the properties of a record whose schema allows numbers with more digits than a
-        decimal has. Whole digits are kept as the bounds ask, as long as 18 digits after the point,
-        or those that the schema has, are left."""
+        decimal has. Keeps the digits before the point that the bounds require, as long as 18 digits
+        after the point, or those that the schema has, are left."""
         reader = _Reader(schema, self._hook)
         row = reader.read(schema, 0) or _JSON
         return tuple(
@@ -99,7 +98,7 @@ class _Reader:
         self.narrowed: set[str] = set()  # such properties with a decimal that needs more digits
 
     def read(self, schema: Any, depth: int) -> DataType | None:
-        """Returns the type of ``schema``; None where only null is valid."""
+        """Returns the type of ``schema``; None if only null is valid."""
         found = self._asked(schema, depth)
         if found is None or found.kind is not Kind.decimal or (found.precision or 0) <= _MAX_DIGITS:
             return found
@@ -189,7 +188,8 @@ class _Reader:
                 return _JSON
 
     def _array(self, given: dict[str, Any], depth: int) -> DataType:
-        """``items`` as a list of schemas means any of them, and so JSON text unless they agree."""
+        """Returns the type of an array. ``items`` as a list of schemas means any of them, and so
+        JSON text unless they agree."""
         items = given.get("items")
         branches: list[Any] = cast(list[Any], items) if isinstance(items, list) else [items]
         self._inside += 1
@@ -229,22 +229,21 @@ def _one(found: list[DataType]) -> DataType | None:
 
 
 def _has_typed_rest(given: dict[str, Any]) -> bool:
-    """Returns whether an object's schema describes properties whose names it does not say: they are
+    """Returns whether an object's schema describes properties without naming them: their names are
     data, as in a map."""
     words = ("additionalProperties", "patternProperties")
     return any(isinstance(given.get(word), dict) and given[word] for word in words)
 
 
 def _addressable(names: Iterable[str]) -> bool:
-    """Returns whether the decoder can tell a nested object's properties apart: it compares their
-    names without case, and cannot find empty names or U+0000."""
+    """Returns whether the decoder can distinguish a nested object's properties: it ignores case in
+    names, and cannot find empty names or U+0000."""
     folded = [n.casefold() for n in names]
     return len(set(folded)) == len(folded) and all(n and "\0" not in n for n in folded)
 
 
 def _type_names(given: dict[str, Any]) -> list[str] | None:
-    """Returns the names in ``type``, or those that other keywords imply; None where nothing
-    tells."""
+    """Returns the names in ``type``, or those that other keywords imply; None if none is known."""
     named = given.get("type")
     if isinstance(named, str):
         return [named]
@@ -301,9 +300,9 @@ def _integer(given: dict[str, Any]) -> DataType:
 
 def _number(given: dict[str, Any]) -> DataType:
     """Returns the type of a number, which may need more than 38 digits. With ``multipleOf`` it is a
-    decimal of as many places (an integer for none); its precision follows from the bounds where
-    both are given, else it has 38 digits, or 38 before the point where more than 18 follow it.
-    Without ``multipleOf`` it is a double."""
+    decimal with that many places (an integer for none); its precision follows from the bounds if
+    both are given, else it has 38 digits, or 38 before the point if more than 18 follow it. Without
+    ``multipleOf`` it is a double."""
     step = _decimal(given.get("multipleOf"))
     if step is None or step <= 0:
         return DataType(Kind.number)
@@ -328,15 +327,15 @@ def _number(given: dict[str, Any]) -> DataType:
 
 
 def _whole_digits(bound: Decimal) -> int:
-    """Digits before the point of the numbers up to ``bound``: 28 for 10^28, which taps give as the
-    bound of numbers with 28, and which needs one more itself."""
+    """Returns the digits before the point in numbers up to ``bound``: 28 for 10^28, which taps give
+    as the bound of numbers with 28, and which itself needs one more."""
     power = abs(bound).normalize().as_tuple().digits == (1,)
     return max(0, bound.adjusted() + (0 if power else 1))
 
 
 def _bound(given: dict[str, Any], inclusive: str, exclusive: str) -> Decimal | None:
-    """Returns the bound under either keyword; None where there is none. A boolean
-    ``exclusiveMaximum`` (draft-04) is passed over: the inclusive bound counts."""
+    """Returns the bound under either keyword; None if there is none. Ignores a boolean
+    ``exclusiveMaximum`` (draft-04): the inclusive bound counts."""
     for word in (inclusive, exclusive):
         if (value := _decimal(given.get(word))) is not None:
             return value

@@ -93,9 +93,9 @@ def pieces(
 def pieces_as(
     column: Array, data_type: DataType, target: WrittenAs, *, zoned: bool = False
 ) -> list[Text]:
-    """Like :func:`pieces`, where a value can be written as ``target`` without losing anything: the
-    text of a number or truth value as that, any scalar as text. A value that cannot is written as
-    its own type has it. Each value by itself: equal values have equal texts."""
+    """Like :func:`pieces`, but writes a value as ``target`` if that loses nothing: the text of a
+    number or truth value as that, any scalar as text. Other values are written in their own type.
+    Each value is handled by itself: equal values have equal texts."""
     own, kind = pieces(column, data_type, zoned=zoned), data_type.kind
     match target:
         case "string":
@@ -114,13 +114,13 @@ def pieces_as(
 
 
 def inexact(column: Array) -> int:
-    """Returns how many integers of a column a double does not hold, as far as their size tells."""
+    """Returns how many integers of a column a double does not hold, judged by their size."""
     return 0 if _all_exact(column) else pc.sum(_beyond(column)).as_py()
 
 
 def without_json(column: Array, data_type: DataType) -> int:
-    """Returns how many doubles of a column, at any depth, JSON does not have: NaN and the
-    infinities."""
+    """Returns how many doubles of a column, at any depth, are NaN or infinite, which JSON does not
+    have."""
     if data_type.kind is Kind.number:
         finite = pc.is_finite(column)
         return pc.sum(pc.invert(finite)).as_py() or 0 if pc.all(finite).as_py() is False else 0
@@ -131,7 +131,7 @@ def without_json(column: Array, data_type: DataType) -> int:
 
 
 def texts_fit(column: Array, target: JsonType) -> Array:
-    """Returns whether each text of a column is a JSON number, integer or truth value; NULL of
+    """Returns whether each text of a column is a JSON number, integer or truth value; NULL for
     NULL."""
     return pc.match_substring_regex(column, _FORMS[target])
 

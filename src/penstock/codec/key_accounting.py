@@ -1,13 +1,13 @@
 """Checks by counting that every key of the bodies has its value in a column or is null.
 
-Counting costs far less than reading keys. Where the number of keys differs from the number of
-values and nulls, a body has a key that is extra or double, or a value of another type than the
-schema; ``codec.decode`` then finds out which. Bytes are counted without parsing: a key is a quote
-and a colon. Text values may hold these bytes too, and then hold as many of them once decoded. So
-two ways to write a body would hide keys, and bodies that use them are always named: white space
-before a colon, and a quote or a colon of a text that is escaped by its number. A body may be
-suspected wrongly, which costs time. A faulty body is passed in one case only: a key comes again
-with null, and its batch leaves out as many properties of the schema."""
+Counting costs far less than reading keys. If the number of keys differs from the number of values
+and nulls, a body has a key that is extra or duplicate, or a value of another type than the schema;
+``codec.decode`` then finds out which. Bytes are counted without parsing: a key is a quote and a
+colon. Text values may hold these bytes too, and then hold as many of them once decoded. Two ways to
+write a body would hide keys, so bodies that use them are always named: white space before a colon,
+and a quote or a colon in a text that is escaped by its number. A body may be suspected wrongly,
+which costs time. A faulty body passes in one case only: a key comes again with null, and its batch
+leaves out as many properties of the schema."""
 
 from collections.abc import Iterator, Sequence
 

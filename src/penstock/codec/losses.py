@@ -1,10 +1,11 @@
-"""Collects what decoding lost of the values of one batch, and builds the rows' change lists of it.
+"""Collects what the values of one batch lost in decoding, and builds the rows' change lists from
+it.
 
 Works by column: what a cast lost is kept as arrays of row numbers and texts, so that a batch in
 which no value fits costs a few arrays, not an object per value. An entry's reason is the word of
-the protocol and, where texts are requested, the value as it was sent (:func:`reason_texts`).
-Not here: which values fit (``codec.values``). Neighbours: ``codec.decode`` and ``codec.columns``
-note what they lost."""
+the protocol and, if texts are requested, the value as it was sent (:func:`reason_texts`). Not here:
+which values fit (``codec.values``). Neighbours: ``codec.decode`` and ``codec.columns`` record what
+they lost."""
 
 import json
 from array import array
@@ -33,7 +34,7 @@ ELEMENT = "[]"
 
 def dotted(path: FieldPath) -> str:
     """Returns the text of a path: ``items[].qty``. Two paths may have one text (``a.b`` is also a
-    name), so that fields are distinguished by their paths."""
+    name), so fields are distinguished by their paths."""
     return ".".join(path).replace(f".{ELEMENT}", ELEMENT)
 
 
@@ -51,7 +52,7 @@ class Losses:
     """What a batch lost. ``nulled``: values that did not fit; ``rounded``: numbers that lost
     digits; ``shortened``: cursors that lost digits after the microsecond; ``cut``: by field, how
     many times did; ``cut_keys``: those of the key ``exact``, which are not in ``cut``, and its
-    numbers that are not those of their doubles. ``filled``, ``cleared``: marks of deletes that
+    numbers that differ from those of their doubles. ``filled``, ``cleared``: marks of deletes that
     have another value than was sent (``codec.delete_marks``).
 
     ``texts``: entries have the source's text. ``cursor``: the path of the stream's cursor.
@@ -93,7 +94,7 @@ class Losses:
         return path in self._exact
 
     def note_key(self, texts: Array, numbers: Array, path: FieldPath, rows: Rows) -> None:
-        """Adds the values of a column of the key that are not those of their doubles."""
+        """Adds the values of a key column that differ from those of their doubles."""
         found = inexact_doubles(texts, numbers)
         if found is not None:
             self.cut_keys.append(Loss(path, rows(found), None))
@@ -140,7 +141,8 @@ class Losses:
 
     @property
     def missed(self) -> list[Loss]:
-        """The values that are NULL since they did not fit: ``nulled`` without those ``filled``."""
+        """Returns the values that are NULL because they did not fit: ``nulled`` without those
+        ``filled``."""
         filled = {loss.path: loss.rows for loss in self.filled}
         found: list[Loss] = []
         for loss in self.nulled:
@@ -151,8 +153,8 @@ class Losses:
         return found
 
     def first_fields(self, but: FieldPath = ()) -> dict[int, FieldPath]:
-        """For each row that lost something, the first field that did; nulled ones first. ``but``: a
-        field that does not count."""
+        """Returns, for each row that lost something, the first such field, nulled ones first.
+        ``but``: a field that does not count."""
         first: dict[int, FieldPath] = {}
         for loss in (*self.nulled, *self.rounded):
             if but and loss.path[: len(but)] == but:

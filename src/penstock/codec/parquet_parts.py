@@ -34,8 +34,8 @@ _NESTED_BYTES = 64 << 20
 def table_file(
     file: IO[bytes], schema: ArrowSchema, without: Collection[str] = ()
 ) -> pq.ParquetWriter:
-    """Returns a writer of row groups, in the form of a part that is in its table's shape.
-    ``without``: columns of which no statistics are written."""
+    """Returns a writer of row groups, in the form of a part in its table's layout. ``without``:
+    columns without statistics."""
     statistics: Any = _with_statistics(schema, without)
     return pq.ParquetWriter(
         file, schema, store_schema=False, write_statistics=statistics, **_FORMAT
@@ -61,8 +61,8 @@ def long_columns(rows: Table) -> set[str]:
 
 
 def _with_statistics(schema: ArrowSchema, without: Collection[str]) -> list[str] | bool:
-    """Returns the columns that have statistics; True: all. Nested ones have none beside long
-    columns."""
+    """Returns the columns that have statistics; True: all. If there are long columns, nested ones
+    have none."""
     if not without:
         return True
     return [f.name for f in schema if f.name not in without and not pa.types.is_nested(f.type)]
@@ -71,13 +71,11 @@ def _with_statistics(schema: ArrowSchema, without: Collection[str]) -> list[str]
 def write_part(
     path: str | Path, table: Table, layout: PartLayout | None = None, *, sync: bool = True
 ) -> tuple[int, int]:
-    """Writes ``table`` to ``path``, fsynced; returns (bytes, CRC-32 of the file). ``layout``: in
-    the shape of the table that may take the file as it is. ``sync`` False: the caller makes it
-    durable.
+    """Writes ``table`` to ``path``, fsynced; returns (bytes, CRC-32 of the file). ``layout``: that
+    of the table that may take the file unchanged. ``sync`` False: the caller makes it durable.
 
-    The file has mode 0600 and is replaced where it exists. The folder's entry is not synced: the
-    caller does that when it makes the part visible. Raises ``OSError``.
-    """
+    The file has mode 0600 and replaces an existing one. The folder's entry is not synced: the
+    caller does that when it makes the part visible. Raises ``OSError``."""
     if layout is not None:
         table = table_rows(table, layout)
     # a part that is read once, and whole, needs none

@@ -2,9 +2,9 @@
 they came in, for destinations whose records may have any.
 
 A record whose declared objects lack some of their properties, or of which a property was declared
-only later, is merged one by one; into any other the properties are written after the declared ones.
-Neighbours: ``codec.json_lines_encoder`` calls it; ``codec.undeclared_json`` makes the column.
-"""
+only later, is merged individually; in any other, the properties are written after the declared
+ones. Neighbours: ``codec.json_lines_encoder`` calls it; ``codec.undeclared_json`` makes the
+column."""
 
 import json
 from itertools import zip_longest

@@ -1,9 +1,8 @@
-"""Finds the parts of a JSON Schema that speak of one value: behind ``$ref``, in combined branches.
+"""Finds the parts of a JSON Schema that describe one value: behind ``$ref``, in combined branches.
 
-Knows where schemas stand inside schemas, and nothing of what they say. Every part comes once, so
-that references in a circle end and ones that fan out cost no more than the document. Neighbours:
-``codec.json_schema`` (types), ``protocols.json_schema`` (paths of properties, configurations).
-"""
+Knows where schemas are inside schemas, but not their meaning. Every part comes once, so that
+circular references end and fanned-out ones cost no more than the document. Neighbours:
+``codec.json_schema`` (types), ``protocols.json_schema`` (paths of properties, configurations)."""
 
 from collections.abc import Iterable
 from typing import Any, cast
@@ -13,7 +12,8 @@ CONDITIONS = ("if", "then", "else")
 
 
 def referred(root: Any, reference: str) -> Any:
-    """Returns what a reference into the document ``root`` leads to; None: nothing, or out of it."""
+    """Returns the target of a reference into the document ``root``; None if there is none, or it is
+    outside."""
     if not reference.startswith("#"):
         return None
     target = root
@@ -30,8 +30,8 @@ def referred(root: Any, reference: str) -> Any:
 def parts(
     root: Any, nodes: Iterable[Any], branches: tuple[str, ...] = BRANCHES
 ) -> list[dict[str, Any]]:
-    """``nodes``, what they refer to, and what they combine under the words ``branches``,
-    in the order of the document."""
+    """Returns ``nodes``, what they refer to, and what they combine under the words ``branches``, in
+    the order of the document."""
     found: dict[int, dict[str, Any]] = {}
     waiting = [*nodes][::-1]
     while waiting:

@@ -21,8 +21,8 @@ def ascending(first: int, count: int) -> Array:
 
 
 def row_ids(count: int) -> Array:
-    """``count`` ascending UUIDs (RFC 9562, version 7): the current milliseconds, random bits drawn
-    anew for every 4,096 rows, and the row's index among these (section 6.2, method 2: a random
+    """Returns ``count`` ascending UUIDs (RFC 9562, version 7): the current milliseconds, new random
+    bits for every 4,096 rows, and the row's index among these (section 6.2, method 2: a random
     number that grows by one). A random number for each row would cost a tenth of all decoding, here
     and in the part's size."""
     text = b"".join(_ids(min(len(_PLACES), count - at)) for at in range(0, count, len(_PLACES)))

@@ -1,9 +1,9 @@
 """Builds the columns of a table from the rows of a part, and back, in Arrow.
 
 A table has the stream's columns, then its metadata columns; a part has the stream's columns, then
-the internal ones of ``model.types``, or is written in its table's shape at once. Not here: casts,
+the internal ones of ``model.types``, or is written in its table's layout at once. Not here: casts,
 which Spark does (``tables.frame.load_frame``). Neighbours: ``codec.parquet_parts`` writes parts,
-``tables.files.small_loads`` makes files of many, ``engine.worker.feed`` reads them."""
+``tables.files.small_loads`` combines many into files, ``engine.worker.feed`` reads them."""
 
 from typing import Any
 
@@ -45,7 +45,7 @@ def metadata(
 
 
 def part_rows(rows: Any, names: MetadataNames) -> Any:
-    """Returns the rows (table or record batch) of a part in its table's shape, with the internal
+    """Returns the rows (table or record batch) of a part in its table's layout, with the internal
     columns in place of the metadata columns. They have no sequence numbers (``PartRef.first`` has
     them)."""
     changes = pc.struct_field(rows.column(names.meta), "changes")

@@ -1,15 +1,14 @@
 """Finds the properties that a schema lacks, in records and in the objects inside them, and counts
 the records that have them.
 
-A property that was met once is read next to the schema's from then on, as JSON text, so that the
-keys of later batches are accounted for at the price of one more column. Its object has it after
-its own fields. Names that cannot be read so (too many, or names that DuckDB does not tell apart
-inside an object) are counted together, as ``*`` of their object.
+Once met, a property is read with the schema's from then on, as JSON text, so that the keys of later
+batches are accounted for at the price of one more column. It follows its object's own fields. Names
+that cannot be read in this way (too many, or names that DuckDB does not distinguish inside an
+object) are counted together, as ``*`` of their object.
 
-An object is named by the path of original names that leads to it; lists on the way are passed
-over. Neighbours: ``codec.decode`` holds one :class:`UndeclaredProperties` per decoder;
-``codec.undeclared_json`` makes a column of those that are kept.
-"""
+An object is named by the path of original names that leads to it, without lists on the way.
+Neighbours: ``codec.decode`` holds one :class:`UndeclaredProperties` per decoder;
+``codec.undeclared_json`` makes a column of those that are kept."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -41,8 +40,8 @@ class Undeclared(NamedTuple):
 
 
 class _Object(NamedTuple):
-    """An object of the records. ``at``: its path of names; ``path``: DuckDB's; ``label``: the
-    dotted path of reports, with a dot at its end. ``names``: the properties that are read."""
+    """An object in the records. ``at``: its path of names; ``path``: DuckDB's; ``label``: the
+    dotted path for reports, with a dot at its end. ``names``: the properties that are read."""
 
     at: FieldPath
     path: str
@@ -79,8 +78,8 @@ class UndeclaredProperties:
         return found
 
     def learn(self, names: Mapping[FieldPath, Sequence[str]]) -> bool:
-        """Reads these properties too from now on; all those of one object, or none of them where
-        :data:`MAX_NAMES` would be passed. Returns whether any is new."""
+        """Reads these properties too from now on; for one object, either all or, if
+        :data:`MAX_NAMES` would be exceeded, none. Returns whether any is new."""
         before = sum(map(len, self._met.values()))
         known = before
         for each in self._objects:
@@ -95,7 +94,7 @@ class UndeclaredProperties:
         return True
 
     def counted(self, texts: Sequence[Array]) -> list[Undeclared]:
-        """Counts the records in which a property that is read next to the schema has another value
+        """Counts the records in which a property that is read with the schema has a value other
         than null. ``texts``: the columns of :attr:`fields`."""
         found = self._counts(texts, self.fields, (), "", None) if self._met else ()
         return [each for each in found if each.records]

@@ -1,13 +1,12 @@
-"""Makes one JSON object per row of a record's undeclared properties: the column ``EXTRA`` of
+"""Makes one JSON object per row from a record's undeclared properties: the column ``EXTRA`` of
 ``model.types``.
 
 Properties inside objects and lists keep their place there: ``{"user":{"email":"a@x"}}``,
-``{"items":[null,{"qty":3}]}``. Values are the record's own texts, every digit kept; one that is
-null is left out. Works by column on what ``codec.undeclared`` reads next to the schema; a record
-with names that cannot be read so is taken one by one (:func:`of_body`). :func:`put_back` is the
+``{"items":[null,{"qty":3}]}``. Values are the record's own texts, every digit kept; null ones are
+left out. Works by column on what ``codec.undeclared`` reads with the schema; a record with names
+that cannot be read in this way is handled individually (:func:`of_body`). :func:`put_back` is the
 opposite. Neighbours: ``codec.decode`` adds the column, ``codec.json_lines_encoder`` puts it back
-into records.
-"""
+into records."""
 
 import json
 from collections.abc import Collection, Sequence
@@ -31,10 +30,10 @@ from penstock.model.types import (
 
 
 class UndeclaredValues:
-    """Makes the column of one decoder, and shows what is kept. ``read``: what is read of each
-    record; ``schema``: the columns that it has. ``closed``: paths of objects whose undeclared
-    properties are dropped whatever the policy says. ``mark``: the property that marks deletes,
-    which gets a column whatever they say."""
+    """Makes the column of one decoder, and decides what is kept. ``read``: what is read from each
+    record; ``schema``: its columns. ``closed``: paths of objects whose undeclared properties are
+    dropped whatever the policy. ``mark``: the property that marks deletes, which always gets a
+    column."""
 
     def __init__(
         self,
@@ -55,12 +54,12 @@ class UndeclaredValues:
         return self._policy is not UndeclaredPolicy.drop and at not in self._closed
 
     def kept(self, found: Sequence[Undeclared]) -> tuple[list[Undeclared], list[Undeclared]]:
-        """Those that the column has, and those that are dropped."""
+        """Returns those that the column has, and those that are dropped."""
         kept = [e for e in found if self._has_column and self.keeps(e.at)]
         return kept, [e for e in found if e not in kept]
 
     def missing(self, found: Sequence[Undeclared]) -> MissingColumns | None:
-        """Returns the columns that the schema lacks for what is to be kept; None: it lacks none."""
+        """Returns the columns that the schema needs for what is to be kept; None: it lacks none."""
         mark = [e.name for e in found if not e.at and e.name is not None and e.name == self._mark]
         kept = [e for e in found if self.keeps(e.at) and (e.at or e.name not in mark)]
         names: list[str] = []

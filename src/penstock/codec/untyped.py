@@ -1,8 +1,7 @@
 """Names PyArrow and its types, which have no type information, so that signatures can name them.
 
-All are ``Any``. The modules ``pa`` and ``compute`` are imported by the first use of a name of them:
-a command that moves no rows does without them (a tenth of its processor time).
-"""
+All are ``Any``. The first use of a name imports the modules ``pa`` and ``compute``: a command that
+moves no rows does without them (a tenth of its processor time)."""
 
 from importlib import import_module
 from typing import Any
@@ -16,7 +15,8 @@ Table = Any  # pyarrow.Table
 
 
 class _Module:
-    """A module that is imported when the first name is asked of it; each name is looked up once."""
+    """A module that is imported at the first access to one of its names; each name is looked up
+    once."""
 
     def __init__(self, name: str) -> None:
         self._module = name

@@ -114,7 +114,7 @@ _WIDE = Context(prec=100_000)
 
 class FittedColumn(NamedTuple):
     """The result of :func:`fit`. ``values``: the typed column. ``cast_failures``: positions (int64)
-    of the values that did not fit; they are NULL in it (a JSON text has null only in place of what
+    of the values that did not fit; they are NULL there (a JSON text has null only in place of what
     JSON does not have). ``rounded``: positions of numbers whose double or decimal lacks some of
     their digits. None: there are none. ``cut``: how many timestamps lost digits after the
     microsecond, at the positions ``cut_at``."""
@@ -262,7 +262,8 @@ def _rounded(texts: Array, numbers: Array) -> Array | None:
 
 
 def _rounded_small(texts: Array, numbers: Array) -> Array | None:
-    """Positions of numbers that are not zero and whose double is, or has not all its digits."""
+    """Returns positions of numbers that are not zero and whose double is zero, or lacks some of
+    their digits."""
     small = pc.less(pc.abs(numbers), _LEAST_NORMAL)
     if not _some(small) or not _may_be_small(texts):
         return None
@@ -275,7 +276,7 @@ def _rounded_small(texts: Array, numbers: Array) -> Array | None:
 
 
 def _may_be_small(texts: Array) -> bool:
-    """Returns whether any text may be of a small number that is not zero: it has many places, or a
+    """Returns whether any text may be a small number other than zero: it has many places, or a
     negative exponent."""
     if (pc.max(pc.binary_length(texts)).as_py() or 0) > _MOST_PLACES:
         return True
@@ -328,10 +329,10 @@ def _loses(text: str, least: int = _SAFE_DIGITS) -> bool:
 
 
 def inexact_doubles(texts: Array, numbers: Array) -> Array | None:
-    """Positions of numbers that are not the one which their double stands for as a key: of a whole
-    double of 64 bits the number that it is, else that of its shortest text. So no two numbers that
-    are kept have one double (9007199254740993; 0.10000000000000000555, beside 0.1). ``texts``: JSON
-    texts, of which ``numbers`` are the doubles; None: there are no such positions."""
+    """Returns positions of numbers that differ from the one that their double represents as a key:
+    a whole double of 64 bits represents that integer, any other the number of its shortest text. So
+    no two kept numbers have the same double (9007199254740993; 0.10000000000000000555 and 0.1).
+    ``texts``: JSON texts, whose doubles are ``numbers``; None: there are no such positions."""
     doubtful = pc.greater(pc.binary_length(texts), _SAFE_DIGITS)
     doubtful = pc.or_(doubtful, pc.less(pc.abs(numbers), _LEAST_NORMAL))
     doubtful = pc.and_(doubtful, pc.not_equal(texts, pc.cast(numbers, pa.string())))
@@ -355,7 +356,7 @@ def _is_its_double(text: str) -> bool:
 
 def _few_digits(texts: Array, data_type: DataType) -> bool:
     """Returns whether no text has so many digits before its point that Arrow's cast to a decimal,
-    which does not notice every overflow of 128 bits, may give another number."""
+    which misses some overflows of 128 bits, may give another number."""
     longest = pc.max(pc.binary_length(texts)).as_py() or 0
     if longest > _MOST_DIGITS - (data_type.scale or 0):
         return False
@@ -401,7 +402,7 @@ def _parser(data_type: DataType) -> Callable[[str], Any]:
 
 
 def _exact(text: str) -> Decimal | None:
-    """Returns the number in a JSON text, also inside a string; None where there is none."""
+    """Returns the number in a JSON text, also inside a string; None if there is none."""
     bare = text[1:-1] if text.startswith('"') else text
     return Decimal(bare) if _JSON_NUMBER.fullmatch(bare) else None
 
@@ -485,8 +486,8 @@ def _binary(text: str) -> bytes | None:
 
 
 def _json(text: str) -> str | None:
-    """``text`` with NaN and Infinity, which JSON does not have, replaced by null outside of
-    strings; None where it is one of these words alone."""
+    """Returns ``text`` with NaN and Infinity, which JSON does not have, replaced by null outside
+    strings; None if it is only one of these words."""
     return None if text in _NO_JSON else _OUTSIDE.sub(lambda m: m[1] or "null", text)
 
 
@@ -496,7 +497,7 @@ def _unbase64(texts: Array) -> Array:
 
 
 def in_years(times: Array) -> Array:
-    """Dates or timestamps (days or microseconds) with NULL in place of those that are not in the
+    """Returns dates or timestamps (days or microseconds) with NULL in place of those outside the
     years 1 to 9999, such as Postgres's ``infinity``."""
     if _in_range(times):
         return times
