@@ -168,7 +168,7 @@ class LineFramer:
 
 
 class _Spool:
-    """Writes an oversized line to a file (none where ``folder`` is None) and keeps its head."""
+    """Writes an oversized line to a file (none if ``folder`` is None) and keeps its head."""
 
     def __init__(self, folder: Path | None) -> None:
         self.head = bytearray()

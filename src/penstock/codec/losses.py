@@ -297,8 +297,7 @@ def _given_pieces(given: Mapping[int, bytes]) -> Iterator[tuple[Array, Array]]:
 
 
 def _parsed(raw: bytes) -> list[dict[str, Any]]:
-    """Returns a source's own change list; empty where it cannot be read, so that the row is
-    kept."""
+    """Returns a source's own change list; empty if it cannot be read, so that the row is kept."""
     try:
         return [
             {k: None if e.get(k) is None else str(e[k]) for k in ("field", "change", "reason")}

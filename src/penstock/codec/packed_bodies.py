@@ -31,7 +31,7 @@ SPACED_KEY = re.compile(rb'"[ \t\r\n]+:')
 class Piece:
     """Bodies end to end in ``data``. ``ends``: the offset at which each begins, and the end of the
     last; 32-bit, so at most 2 GiB. ``keys``, ``nulls``: how often :data:`KEY` and :data:`NULL`
-    occur; ``spaced``: False where no key has white space before its colon."""
+    occur; ``spaced``: False if no key has white space before its colon."""
 
     __slots__ = ("data", "ends", "keys", "nulls", "spaced")
 

@@ -167,7 +167,7 @@ def _one_form(text: str) -> str:
 
 
 def _cast(texts: Array, data_type: DataType) -> Array | None:
-    """Casts the whole column by Arrow; None where any value cannot be cast exactly in this way."""
+    """Casts the whole column by Arrow; None if any value cannot be cast exactly in this way."""
     try:
         match data_type.kind:
             case Kind.string:
@@ -434,7 +434,7 @@ def _decimal(text: str, whole: int, scale: int) -> Decimal | None:
 
 
 def _rounded_decimal(number: Decimal, scale: int) -> Decimal | None:
-    """Returns the number without its digits after ``scale``; None where too few are left."""
+    """Returns the number without its digits after ``scale``; None if too few are left."""
     rounded = number.quantize(Decimal(1).scaleb(-scale), ROUND_HALF_EVEN, _WIDE)
     return rounded if _SAFE_DIGITS <= len(rounded.as_tuple().digits) <= _MOST_DIGITS else None
 

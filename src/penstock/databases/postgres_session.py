@@ -91,7 +91,7 @@ def cancel(query: DatabaseQuery, session: int) -> None:
 
 def connection_words(query: DatabaseQuery) -> str:
     """Returns the database's address and the connection's options, as libpq reads them. Raises
-    ``SourceError`` where the address cannot be read."""
+    ``SourceError`` if the address cannot be read."""
     import psycopg
     from psycopg.conninfo import conninfo_to_dict, make_conninfo
 

@@ -28,7 +28,7 @@ _PASSWORD = "changeit"  # Java's public default: a trust store holds no secret
 
 def trust_options(cache_dir: Path, environ: Mapping[str, str] = os.environ) -> list[str]:
     """Returns the Java options that name a trust store with this system's certificates, writing it
-    where it is missing; empty where no certificate bundle is found."""
+    where it is missing; empty if no certificate bundle is found."""
     store = _trust_store(cache_dir, environ)
     if store is None:
         return []

@@ -33,7 +33,7 @@ def archive_path(java: JavaHome, jars: Sequence[Path], cache_dir: Path) -> Path:
 
 
 def use_options(java: JavaHome, jars: Sequence[Path], cache_dir: Path) -> list[str]:
-    """Returns the Java options that map an archive; empty where there is none, or others may have
+    """Returns the Java options that map an archive; empty if there is none, or others may have
     written it."""
     for known in (jars, ()):
         path = archive_path(java, known, cache_dir)

@@ -76,7 +76,7 @@ class ArchiveRequest(msgspec.Struct, frozen=True):
 
 def make_now(needs: Needs, cache_dir: Path | None = None) -> Path:
     """Makes the archive for a session's needs, and returns its path; it takes about half a minute
-    and 150 MB. Raises ``ConfigError`` (``spark.no_archive``) where others can write the folder, the
+    and 150 MB. Raises ``ConfigError`` (``spark.no_archive``) if others can write the folder, the
     disk is full, or Java or Spark does not start."""
     cache = _cache(cache_dir)
     path = _path(needs, cache)
@@ -100,9 +100,9 @@ def make_now(needs: Needs, cache_dir: Path | None = None) -> Path:
 def make_soon(
     needs: Needs, cache_dir: Path | None = None, environ: Mapping[str, str] = os.environ
 ) -> "subprocess.Popen[bytes] | None":
-    """Starts a maker in the background and returns its process; None where the archive exists, a
-    maker was started in the last 24 hours, others can write the folder, or the variable ``CI`` is
-    set, since a machine of CI keeps no files. Raises nothing."""
+    """Starts a maker in the background and returns its process; None if the archive exists, a maker
+    was started in the last 24 hours, others can write the folder, or the variable ``CI`` is set,
+    since a machine of CI keeps no files. Raises nothing."""
     if environ.get("CI", "").lower() not in ("", "0", "false"):
         return None
     with suppress(PenstockError, OSError):
@@ -215,8 +215,8 @@ def _make(order: ArchiveRequest) -> None:
 
 @contextmanager
 def _alone(folder: Path, seconds: float) -> Generator[bool]:
-    """Locks the folder against other makers; yields False where another one still has the lock
-    after ``seconds``."""
+    """Locks the folder against other makers; yields False if another one still has the lock after
+    ``seconds``."""
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
     lock = os.open(folder / "lock", flags, 0o600)
     try:

@@ -77,9 +77,8 @@ def java_command(
     properties: Path, conf: Mapping[str, str], environ: Mapping[str, str], wanted: JavaOptions
 ) -> tuple[list[str], dict[str, str]]:
     """Builds (command, environment) of a JVM. ``properties``: the file with the settings ``conf``.
-    ``environ``: must have ``JAVA_HOME``. Raises ``ConfigError`` (``spark.not_started``) where
-    ``spark-env.sh`` fails, or an option is refused.
-    """
+    ``environ``: must have ``JAVA_HOME``. Raises ``ConfigError`` (``spark.not_started``) if
+    ``spark-env.sh`` fails, or an option is refused."""
     own = _environment(environ)
     folder = _conf_dir(own)
     settings = {**read_properties(folder / "spark-defaults.conf"), **conf}
@@ -130,8 +129,8 @@ def split_options(text: str) -> list[str]:
 
 def module_options() -> list[str]:
     """Returns the Java options that the installed Spark starts every JVM with: the string constants
-    of its class ``JavaModuleOptions``, in their order. Raises ``ConfigError`` where there is no
-    such class."""
+    of its class ``JavaModuleOptions``, in their order. Raises ``ConfigError`` if there is no such
+    class."""
     for jar in sorted((spark_home() / "jars").glob("spark-*.jar"), key=_launcher_first):
         with zipfile.ZipFile(jar) as archive_file:
             if _MODULE_CLASS in archive_file.namelist():

@@ -18,7 +18,7 @@ def is_known() -> bool:
 
 
 def user_options(cache: Path) -> list[str]:
-    """Returns the Java options: none where the user's entry names a home that can be written."""
+    """Returns the Java options: none if the user's entry names a home that can be written."""
     named = passwd_home()
     options = [] if named is not None else [f"-Duser.name={_name()}"]
     if named is None or not may_write(Path(named)):

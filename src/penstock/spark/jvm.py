@@ -213,8 +213,7 @@ def start_jvm(
     start.
 
     Raises ``ConfigError`` (``spark.not_started``) or ``DestinationError``
-    (``spark.jars_unresolved``) where Java ends or does not answer within ``timeout`` seconds.
-    """
+    (``spark.jars_unresolved``) if Java ends or does not answer within ``timeout`` seconds."""
     silence_dead_java()
     log = folder / LOG
     with prepared(conf, environ, wanted, folder, scratch) as start:
@@ -269,7 +268,7 @@ def _await(
 
 
 def tail(log: Path) -> str:
-    """Returns the end of a log file, at most 20,000 bytes; empty where it cannot be read."""
+    """Returns the end of a log file, at most 20,000 bytes; empty if it cannot be read."""
     with suppress(OSError), log.open("rb") as file:
         return end_of(file)
     return ""

@@ -13,15 +13,15 @@ LEAST_FILES = 384
 
 
 def refuse_too_few() -> None:
-    """Raises ``ConfigError`` (``config.open_files``) where the hard limit of file descriptors is
-    below :data:`LEAST_FILES`."""
+    """Raises ``ConfigError`` (``config.open_files``) if the hard limit of file descriptors is below
+    :data:`LEAST_FILES`."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and hard < LEAST_FILES:
         raise too_few(hard)
 
 
 def too_few(allowed: int) -> ConfigError:
-    """Makes the error of a process that may have ``allowed`` files open, which are too few."""
+    """Makes the error for a process that may have ``allowed`` files open, which are too few."""
     return ConfigError(
         f"too few file descriptors: this process may have {allowed} files open at once, and Spark "
         f"needs {LEAST_FILES} and more",

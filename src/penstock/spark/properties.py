@@ -15,8 +15,8 @@ _BLANK = " \t\f"
 
 
 def read_properties(file: Path) -> dict[str, str]:
-    """Reads the settings of a file, without blanks around values, as Spark does; empty where the
-    file cannot be read."""
+    """Reads the settings of a file, without blanks around values, as Spark does; empty if the file
+    cannot be read."""
     try:
         text = file.read_text("utf-8", errors="replace")
     except OSError:

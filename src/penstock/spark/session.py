@@ -572,7 +572,7 @@ def is_ours() -> bool:
 
 def how_started() -> Literal["warm", "cold"] | None:
     """Returns whether the open session's JVM was running already (``warm``) or was started for it
-    (``cold``); None where there is no session, or it has no JVM (Spark Connect)."""
+    (``cold``); None if there is no session, or it has no JVM (Spark Connect)."""
     from penstock.spark.warm import JvmLease
 
     jvm = _current.jvm if _current is not None else None

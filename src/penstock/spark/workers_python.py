@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 
 def use_this_python(users: "SparkSession") -> None:
-    """Makes this program's Python that of the session's workers. Does nothing where
-    ``PYSPARK_PYTHON`` is set, on a cluster, and through Spark Connect."""
+    """Makes this program's Python that of the session's workers. Does nothing if ``PYSPARK_PYTHON``
+    is set, on a cluster, and through Spark Connect."""
     context: Any = getattr(users, "sparkContext", None)
     if context is None or not str(context.master).startswith("local"):
         return

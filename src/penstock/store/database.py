@@ -318,7 +318,7 @@ def rows_of(table: Table, pipeline: str) -> "Select[Any]":
 
 
 def insert_all(conn: Connection, table: Table, rows: Sequence[dict[str, Any]]) -> None:
-    """Inserts rows (column: value), in one call; no-op where there are none."""
+    """Inserts rows (column: value), in one call; no-op if there are none."""
     if rows:
         conn.execute(insert(table), rows)
 

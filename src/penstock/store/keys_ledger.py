@@ -273,7 +273,7 @@ def durable(sql: Sql, pipeline: str) -> dict[KeyAddress, str]:
 
 
 def verify(sql: Sql, pipeline: str) -> None:
-    """Raises ``StateError`` (``state.damaged``) where a key that has a value is damaged."""
+    """Raises ``StateError`` (``state.damaged``) if a key that has a value is damaged."""
     columns = "SELECT scope, owner, key, value FROM penstock_keys"
     for scope, owner, key, value in sql.rows(
         f"{columns} WHERE pipeline = ? AND gone = 0", (pipeline,)

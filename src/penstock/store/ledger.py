@@ -61,8 +61,8 @@ def intend(
     conn: Connection, leased: LeasedRow, intents: Sequence[GroupIntent], *, committed: bool = False
 ) -> list[Group]:
     """Inserts groups, and gives each its id and each load its number. ``committed``: their loads
-    are committed already. Raises ``StateError`` (``state.consumed_twice``) where a share of a
-    segment was consumed before."""
+    are committed already. Raises ``StateError`` (``state.consumed_twice``) if a share of a segment
+    was consumed before."""
     stored = _numbers(conn, leased, {load.stream.key for i in intents for load in i.loads})
     numbers = dict(stored)
     groups = rules.number_groups(
@@ -283,8 +283,8 @@ def open_groups(conn: Connection, pipeline: str) -> list[Group]:
 
 
 def verify_groups(conn: Connection, pipeline: str) -> None:
-    """Raises ``StateError`` (``state.damaged``) where a stored group is damaged, or is marked as
-    done and has a load that is not committed, or the other way round."""
+    """Raises ``StateError`` (``state.damaged``) if a stored group is damaged, or is marked as done
+    and has a load that is not committed, or the other way round."""
     committed: dict[int, list[bool]] = {}
     for row in conn.execute(rows_of(LOADS, pipeline)):
         committed.setdefault(row.id, []).append(row.committed == 1)
@@ -372,8 +372,8 @@ def forget(conn: Connection, leased: LeasedRow, epochs: Iterable[int]) -> None:
 
 
 def _consume(conn: Connection, leased: LeasedRow, items: Sequence[ConsumedSlice]) -> None:
-    """Inserts shares of segments as consumed. Raises ``StateError`` where one is already. Reads
-    only the range of seq that ``items`` span: an epoch may have 100,000 consumed shares."""
+    """Inserts shares of segments as consumed. Raises ``StateError`` if one is already. Reads only
+    the range of seq that ``items`` span: an epoch may have 100,000 consumed shares."""
     taken: set[ConsumedSlice] = set()
     for epoch in {item.segment.epoch for item in items}:
         numbers = [item.segment.seq for item in items if item.segment.epoch == epoch]
@@ -418,7 +418,7 @@ class SavedStates(msgspec.Struct):
     bare: set[str]
 
     def whole(self, pipeline: str) -> list[StoredState]:
-        """Returns the states. Raises ``StateError`` (``state.damaged``) where one is damaged."""
+        """Returns the states. Raises ``StateError`` (``state.damaged``) if one is damaged."""
         for scope in self.damaged:
             raise damage.state_damaged(pipeline, scope)
         return self.states

@@ -52,7 +52,7 @@ def boot() -> str:
 
 def start_mark(holder: Holder) -> str | None:
     """Returns the start time of the holder's process (clock ticks since boot), by which a reused
-    process id is recognised; None where the process cannot be checked from here."""
+    process id is recognised; None if the process cannot be checked from here."""
     status = _stat(holder.pid) if _is_near(holder) else None
     return status[1] if status else None
 
@@ -89,7 +89,7 @@ def _is_near(holder: Holder) -> bool:
 
 def _stat(pid: int) -> tuple[str, str] | None:
     """Reads (state letter, start time in clock ticks since boot) of a process from ``/proc``
-    (proc(5)); None where unreadable."""
+    (proc(5)); None if unreadable."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text("ascii", "replace")
     except OSError:

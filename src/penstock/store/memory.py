@@ -162,7 +162,7 @@ class MemoryStore:
             self._leased(lease)[1].renewals += 1
 
     def release(self, lease: Lease) -> None:
-        """Gives the lease back; no-op where another run has taken it over."""
+        """Gives the lease back; no-op if another run has taken it over."""
         with self._step("release"):
             p = self._read(lease.pipeline)
             if p.lease_row is not None and p.lease_row.token == lease.token:

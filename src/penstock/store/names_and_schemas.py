@@ -44,7 +44,7 @@ def grow_names(
     wanted: Mapping[str, dict[str, str]],
 ) -> None:
     """Adds the names of ``wanted`` that are not stored yet. ``known``: the stored rows of these
-    kinds. Raises ``StateError`` (``state.name_changed``) where a mapping would change."""
+    kinds. Raises ``StateError`` (``state.name_changed``) if a mapping would change."""
     fresh = rules.new_names(pipeline, known, wanted)
     for part in chunks(fresh):
         conn.execute(delete(NAMES).where(NAMES.c.pipeline == pipeline, NAMES.c.kind.in_(part)))
@@ -112,7 +112,7 @@ def schemas(conn: Connection, pipeline: str, stream: StreamId) -> dict[int, RowS
 
 
 def verify(conn: Connection, pipeline: str) -> None:
-    """Raises ``StateError`` (``state.damaged``) where a row is damaged."""
+    """Raises ``StateError`` (``state.damaged``) if a row is damaged."""
     for row in conn.execute(rows_of(NAMES, pipeline)):
         open_value(pipeline, row.body, _names_of(row.kind))
     for row in conn.execute(rows_of(SCHEMAS, pipeline)):

@@ -82,7 +82,7 @@ class Patience:
     def whole(self, call: Callable[[], T]) -> T:
         """Returns what ``call`` returns; repeats it while it raises :class:`Outage`. A call inside
         another one of the same thread is repeated with it. Raises ``StateError`` once the bound has
-        passed, and ``Cancelled`` where the run was stopped meanwhile."""
+        passed, and ``Cancelled`` if the run was stopped meanwhile."""
         thread = threading.get_ident()
         if thread in self._calls:
             return call()

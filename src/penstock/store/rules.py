@@ -250,7 +250,7 @@ class StateChanges(msgspec.Struct, frozen=True):
 
 
 def state_changes(old: Sequence[StoredState], new: Sequence[StoredState]) -> StateChanges:
-    """Compares two lists of saved states. Raises ``StateError`` (``state.duplicate``) where ``new``
+    """Compares two lists of saved states. Raises ``StateError`` (``state.duplicate``) if ``new``
     has two states for one scope."""
     before = {s.scope.key: (at, s) for at, s in enumerate(old)}
     after = {s.scope.key: (at, s) for at, s in enumerate(new)}
@@ -301,8 +301,8 @@ def new_names(
     pipeline: str, known: Mapping[str, dict[str, str]], wanted: Mapping[str, dict[str, str]]
 ) -> dict[str, dict[str, str]]:
     """Returns the part of ``wanted`` that is not stored yet: kind -> {original: name}. ``known``:
-    the stored rows. Raises ``StateError`` (``state.name_changed``) where a stored name would
-    change: names only grow."""
+    the stored rows. Raises ``StateError`` (``state.name_changed``) if a stored name would change:
+    names only grow."""
     fresh: dict[str, dict[str, str]] = {}
     for kind, names in wanted.items():
         stored = known.get(kind, {})

@@ -21,7 +21,7 @@ def load_fields(load: TableLoad) -> tuple[Field, ...]:
 
 
 def load_history(load: TableLoad) -> tuple[Field, ...]:
-    """Returns the history columns of the load's rows; none where its table keeps no history."""
+    """Returns the history columns of the load's rows; none if its table keeps no history."""
     if not load.history:
         return ()
     return history_fields(load.schema, () if load.arrival else load.cursor)

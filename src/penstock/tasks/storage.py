@@ -29,7 +29,7 @@ def storage(path: Path, what: str) -> Generator[None]:
 
 
 def unreadable(path: Path, number: int) -> LogError:
-    """Makes the error of a file that another process could not read. ``number``: its errno."""
+    """Makes the error for a file that another process could not read. ``number``: its errno."""
     return _io(path, "read", os.strerror(number))
 
 

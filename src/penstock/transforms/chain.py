@@ -207,7 +207,7 @@ def _passed(step: BatchTransform, deletes: DeleteColumns) -> Set[str] | None:
 
 
 def _at(path: FieldPath, table: Table, schema: RowSchema) -> Array | None:
-    """Returns the column at a path of original names; None where there is none."""
+    """Returns the column at a path of original names; None if there is none."""
     level, column = schema.fields, table
     for step in path:
         field = next((f for f in level if f.source == step), None)
@@ -330,7 +330,7 @@ def columns_by_output_name(given: RowSchema, made: RowSchema) -> dict[str, Field
 def refitted_schema(
     given: RowSchema, made: RowSchema, emitted: RowSchema, *, first: bool
 ) -> RowSchema | None:
-    """Returns the output columns under which rows with the columns ``emitted`` fit too; None where
+    """Returns the output columns under which rows with the columns ``emitted`` fit too; None if
     they fit ``made`` already. The ``first`` rows of a run define its columns; later rows may lack
     some."""
     planned = columns_by_output_name(given, made)

@@ -32,7 +32,7 @@ class TransformResult:
 
     ``table``: the planned columns, any number of rows. ``rejects``: input rows that the transform
     rejected, in order, each once. ``origin``: int64, for each row of ``table`` the input row from
-    which it comes; None where that is unknown. ``counts``: metrics by :func:`metric`."""
+    which it comes; None if that is unknown. ``counts``: metrics by :func:`metric`."""
 
     table: Table
     rejects: list[RowReject] = field(default_factory=list[RowReject])

@@ -175,7 +175,7 @@ class DeltaTables:
         self.takes_parts = local
 
     def needs(self) -> SessionNeeds:
-        """Raises ``ConfigError`` (``spark.no_delta``) where no Delta exists for this Spark."""
+        """Raises ``ConfigError`` (``spark.no_delta``) if no Delta exists for this Spark."""
         version = importlib.metadata.version("pyspark")
         minor = ".".join(version.split(".")[:2])
         if minor not in ARTIFACTS:

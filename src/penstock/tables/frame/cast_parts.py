@@ -24,7 +24,7 @@ def cast_parts(
     spark: "SparkSession", load: TableLoad, target: tuple[Field, ...], folder: Path
 ) -> TableLoad:
     """Writes parts into ``folder`` and returns ``load`` with them. ``target``: the table's columns.
-    Raises ``SchemaError`` where a key does not fit its column (``load_frame.refuse_lost_keys``)."""
+    Raises ``SchemaError`` if a key does not fit its column (``load_frame.refuse_lost_keys``)."""
     system = metadata_columns(load)
     data = tuple(f for f in target if f.name not in system)
     rows = load_frame.read_parts(spark, load)
