@@ -158,7 +158,7 @@ def frame_types_of(schema: ArrowSchema) -> dict[str, str]:
 
 
 def with_frame_types(table: Table, types: Mapping[str, str]) -> Table:
-    """``table`` with exactly these frame types on its fields."""
+    """Returns ``table`` with exactly these frame types on its fields."""
     if types == frame_types_of(table.schema):
         return table
     fields: list[ArrowField] = []

@@ -85,13 +85,13 @@ class TextExtractor:
 
 
 def malformed(bodies: Array) -> Array:
-    """Row numbers of the bodies that are not JSON."""
+    """Returns the row numbers of the bodies that are not JSON."""
     result = run_query("SELECT json_valid(b) AS ok FROM bodies", bodies)
     return _positions(pc.invert(pc.fill_null(_whole(result.column(0)), False)))
 
 
 def no_objects(bodies: Array) -> Array:
-    """Row numbers of the bodies that do not begin with ``{``."""
+    """Returns the row numbers of the bodies that do not begin with ``{``."""
     begins = pc.starts_with(bodies, "{")
     return _positions(pc.invert(begins)) if pc.all(begins).as_py() is False else nothing()
 

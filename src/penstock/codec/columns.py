@@ -319,7 +319,7 @@ def _chunks(table: Table, name: str) -> list[Array]:
 
 
 def _whole(chunks: list[Array]) -> Array:
-    """One array of all chunks, without dictionaries."""
+    """Returns one array of all chunks, without dictionaries."""
     types = pa.types
     made = [
         written_out(c) if types.is_dictionary(c.type) or types.is_run_end_encoded(c.type) else c

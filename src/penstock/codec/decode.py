@@ -402,7 +402,7 @@ class _Batch:
         return keys_at
 
     def _suspects(self, texts: list[Array], unexplained: Array | None) -> list[int]:
-        """Row numbers of the bodies to repair."""
+        """Returns the row numbers of the bodies to repair."""
         found = self._doubles("$", unexplained)
         for column, known in zip(texts, self._of.read.fields, strict=True):
             path = shape.step("$", known.source)
@@ -529,7 +529,7 @@ def _inexact(path: FieldPath) -> str:
 
 
 def extraction_times(millis: Sequence[int]) -> Array:
-    """Epoch milliseconds as the times of :data:`EXTRACTED_AT`."""
+    """Converts epoch milliseconds to the times of :data:`EXTRACTED_AT`."""
     return pc.multiply(pa.array(millis, pa.int64()), 1000).cast(pa.timestamp("us", tz="UTC"))
 
 

@@ -38,7 +38,7 @@ def marked(frames: Table) -> Table:
 
 
 def names_of(types: Mapping[str, ArrowType]) -> dict[str, str]:
-    """:func:`name_of`, by column, for those columns whose type has a name."""
+    """Returns :func:`name_of`, by column, for those columns whose type has a name."""
     names = {column: name_of(arrow) for column, arrow in types.items()}
     return {column: name for column, name in names.items() if name is not None}
 

@@ -43,8 +43,8 @@ def explained(bodies: Packed, columns: Sequence[Column]) -> bool:
 
 
 def unexplained_rows(bodies: Array, columns: Sequence[Column]) -> Array:
-    """Row numbers (int64) of the bodies whose keys are not all accounted for. ``bodies``: a string
-    column of them."""
+    """Returns the row numbers (int64) of the bodies whose keys are not all accounted for.
+    ``bodies``: a string column of them."""
     rows = len(bodies)
     keys, nulls = _per_text(bodies, KEY), _null_keys(bodies)
     odd = pc.match_substring_regex(bodies, SPACED_KEY.pattern.decode())
@@ -79,8 +79,8 @@ def _per_text(texts: Array, pattern: bytes) -> Array:
 
 
 def _per_row(counts: Array, parents: Array | None, rows: int) -> Array:
-    """``counts`` of elements summed by row. ``parents``: the row of each element; None: element i
-    is row i."""
+    """Sums ``counts`` of elements by row. ``parents``: the row of each element; None: element i is
+    row i."""
     numbers = pc.cast(counts, pa.int32())
     if parents is None:
         return numbers

@@ -164,7 +164,8 @@ class Losses:
         return first
 
     def rows_of(self, paths: Collection[FieldPath]) -> dict[int, FieldPath]:
-        """For each row that lost something in one of the fields ``paths``, the first of them."""
+        """Returns, for each row that lost something in one of the fields ``paths``, the first of
+        them."""
         first: dict[int, FieldPath] = {}
         for loss in (*self.nulled, *self.rounded, *self.cut_keys):
             if loss.path in paths:
@@ -256,7 +257,7 @@ def _plain(text: str) -> str:
 
 
 def shortened(text: str) -> str:
-    """``text`` in at most ``MAX_REASON_TEXT`` bytes of UTF-8."""
+    """Cuts ``text`` to at most ``MAX_REASON_TEXT`` bytes of UTF-8."""
     raw = text.encode()
     if len(raw) <= MAX_REASON_TEXT:
         return text

@@ -15,7 +15,7 @@ _PLACES = [b"%03x" % i for i in range(4096)]
 
 
 def ascending(first: int, count: int) -> Array:
-    """``first``, ``first`` + 1, ... as int64."""
+    """Returns ``first``, ``first`` + 1, ... as int64."""
     ones = pa.repeat(pa.scalar(1, pa.int64()), count)
     return pc.add(pc.cumulative_sum(ones), pa.scalar(first - 1, pa.int64()))
 

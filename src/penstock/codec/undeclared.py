@@ -163,7 +163,8 @@ def _flat(keys: Array) -> tuple[Array, Array]:
 
 
 def _readable(names: Sequence[str], of: _Object) -> list[str]:
-    """Those of ``names`` that can be looked for next to what is read of the object."""
+    """Returns those of ``names`` that can be looked for next to the object's other read
+    properties."""
     inside = bool(of.at)
     taken = {n.casefold() if inside else n for n in of.names}
     found: list[str] = []

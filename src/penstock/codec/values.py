@@ -139,7 +139,7 @@ def fit(texts: Array, data_type: DataType) -> FittedColumn:
 
 
 def _in_one_form(texts: Array) -> Array:
-    """JSON texts with numbers in one form, and strings without their quotes."""
+    """Returns JSON texts with numbers in one form, and strings without their quotes."""
     done = pc.match_substring_regex(texts, _ONE_FORM)
     if _every(done):
         return texts

@@ -32,7 +32,7 @@ SESSION = (
 
 @contextmanager
 def transaction(query: DatabaseQuery) -> "Generator[psycopg.Connection[Any]]":
-    """One read-only transaction that sees one state of the database."""
+    """Opens one read-only transaction that sees one state of the database."""
     try:
         import psycopg
 

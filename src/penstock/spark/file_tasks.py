@@ -103,7 +103,7 @@ class _Pieces:
 
 
 def _runs(file: Array, start: Array) -> Iterator[tuple[int, int]]:
-    """The runs of lines of one piece: (first, how many)."""
+    """Yields the runs of lines of one piece: (first, how many)."""
     count = len(file)
     if not count:
         return

@@ -260,7 +260,7 @@ def streams_of(more: Remembered, taken_up: Iterable[StreamId]) -> set[StreamId]:
 
 
 def added(more: Remembered, known: Rows, taken_up: Iterable[StreamId]) -> dict[str, dict[str, str]]:
-    """Makes the rows to add for ``more``, and for the streams ``taken_up``, which are no longer
+    """Makes the rows to add for ``more``, and for the streams ``taken_up``, which stop being
     unread: the saved state now holds their share. A stream that is unread already keeps its own
     share. ``known``: the stored rows of :func:`kinds` of these streams."""
     rows: dict[str, dict[str, str]] = {

@@ -314,7 +314,7 @@ class Fold(NamedTuple):
 
 
 def lane_sql(shards: Sequence[tuple[int, int]], seq: str, dialect: SqlDialect) -> str:
-    """SQL for the lane of a row with the sequence number ``seq`` (``Load.shards``)."""
+    """Returns SQL for the lane of a row with the sequence number ``seq`` (``Load.shards``)."""
     lanes = " ".join(f"WHEN {epoch} THEN {lane}" for epoch, lane in shards)
     return f"CASE {seq} {dialect.divide} {1 << SEQ_EPOCH_SHIFT} {lanes} END"
 

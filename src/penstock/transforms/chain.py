@@ -117,7 +117,7 @@ class Chain:
             raise join_errors(faults)
 
     def keeps(self, columns: Set[str]) -> bool:
-        """``BatchTransform.keeps`` of every step."""
+        """Returns whether every step keeps ``columns`` (``BatchTransform.keeps``)."""
         return all(step.keeps(columns) for step in self._steps)
 
     def apply(
@@ -161,7 +161,7 @@ class Chain:
         return result
 
     def _passing(self, table: Table, origin: Array | None, sent: SentRows | None) -> Array | None:
-        """Returns which rows of a step's input are deletes that pass; None: none is."""
+        """Returns which rows of a step's input are deletes that pass; None: there are none."""
         deletes = None if self.deletes is None else marked(table, self.deletes)
         if deletes is None or sent is None or origin is None or not sent.removes:
             return deletes

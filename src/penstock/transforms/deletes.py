@@ -44,7 +44,7 @@ def delete_columns(disposition: WriteDisposition) -> DeleteColumns | None:
 
 
 def marked(table: Table, columns: DeleteColumns) -> Array | None:
-    """Returns which rows are deletes; None: none is."""
+    """Returns which rows are deletes; None: there are none."""
     if columns.mark not in table.column_names:
         return None
     mark = table.column(columns.mark)

@@ -278,8 +278,8 @@ def _is_number(arrow: ArrowType) -> bool:
 
 
 def _as_planned(batch: Table) -> Table:
-    """``batch`` with all columns nullable, as the query was planned: whether it can run must not
-    depend on the nullability that a batch declares."""
+    """Returns ``batch`` with all columns nullable, as the query was planned: whether it can run
+    must not depend on the nullability that a batch declares."""
     return batch.cast(pa.schema([f.with_nullable(True) for f in batch.schema]))
 
 

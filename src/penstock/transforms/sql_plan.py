@@ -94,7 +94,7 @@ def with_row_numbers(
 
 
 def _limit(node: Any) -> tuple[int, int] | None:
-    """(LIMIT, OFFSET) where both are numbers or absent; None if one is another expression."""
+    """Returns (LIMIT, OFFSET) if both are numbers or absent; None if one is another expression."""
     count, offset = node.fetch(), node.skip()
     try:
         return (

@@ -148,8 +148,8 @@ class ValidateTransform:
 
 
 def _rejects(broken: list[tuple[RuleCheck, ChunkedArray, int]]) -> list[RowReject]:
-    """One reject per row: its reason names the broken rules in their order, its field is the first
-    rule's."""
+    """Makes one reject per row: its reason names the broken rules in their order, its field is the
+    first rule's."""
     rejects: dict[int, RowReject] = {}
     for check, failing, _ in broken:
         message = f"{check.rule.kind}: {check.message}"

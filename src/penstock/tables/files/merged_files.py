@@ -174,7 +174,7 @@ def _refuse_unlike(path: Path, file: pq.ParquetFile, schema: ArrowSchema) -> Non
 
 
 def _taken(load: TableLoad, outcome: RowSelection) -> Iterator[Table]:
-    """The rows of the load that the table gets, in the table's columns."""
+    """Returns the rows of the load that the table gets, in the table's columns."""
     for path, part, taken in zip(load.parts, load.load.parts, outcome.taken, strict=True):
         with opened(path) as file:
             for start, rows in _batches(file):

@@ -425,13 +425,13 @@ def read_columns(path: Path | str, columns: Sequence[str | None]) -> Table:
 
 
 def numbers(column: Any, first: int = 0) -> Array:
-    """``first`` and the numbers after it, one for each row of ``column``."""
+    """Returns ``first`` and the numbers after it, one for each row of ``column``."""
     made: Any = pa.arange(first, first + len(column))
     return made
 
 
 def _by(order: Sequence[tuple[str, bool]]) -> str:
-    """SQL of ``Fold.order``."""
+    """Returns the SQL of ``Fold.order``."""
     return ", ".join(f"{name} {'DESC' if falls else 'ASC'} NULLS LAST" for name, falls in order)
 
 
