@@ -18,8 +18,8 @@ _LONGEST_PAUSE = 5.0  # seconds
 
 
 def pause_before_try(attempt: int) -> None:
-    """Sleeps after try ``attempt`` (from 1). The pause grows with each try and is random, so that
-    two writers do not retry at the same moment."""
+    """Sleeps after try ``attempt`` (from 1): longer each time, by a random factor that keeps two
+    writers apart."""
     time.sleep(min(0.1 * 2**attempt, _LONGEST_PAUSE) * random.uniform(0.5, 1.5))
 
 

@@ -116,8 +116,8 @@ def marked_sql(field: Field, alias: str = "") -> str:
 
 
 def as_stored(mark: Field, cast: "Column", target: Field) -> "Column":
-    """Returns the mark of a load's row, cast to the table's column ``target``; a mark that does not
-    fit is replaced by one that fits and has the same meaning."""
+    """Returns the mark of a load's row, cast to the table's column ``target``; one that does not
+    fit gets a value with the same meaning."""
     from pyspark.sql import functions as F
 
     gone = F.expr(marked_sql(mark))
