@@ -17,8 +17,8 @@ from penstock.config.secret_texts import is_harmless, is_name, names_a_secret
 from penstock.errors import ConfigError
 from penstock.protocols.json_schema.address_secrets import address_secrets
 from penstock.protocols.json_schema.config_check import secret_values
-from penstock.web.connector_specs import ConnectorSpecs, is_table
-from penstock.web.yaml_places import Place, places_of
+from penstock.web.connector_specs import ConnectorSpecs, is_table, schema_of_form
+from penstock.web.yaml_places import YamlPlace, places_of
 
 _MARK = re.compile(r"\*{8}-[0-9a-f]{8}")
 _KEPT = 10_000
@@ -88,7 +88,7 @@ class HiddenTexts:
             self._marks.popitem(last=False)
         return mark
 
-    def _secrets(self, root: Place) -> set[str]:
+    def _secrets(self, root: YamlPlace) -> set[str]:
         """Returns the secret texts of the ends' configurations, also of profiles."""
         found: set[str] = set()
         values = root.value if isinstance(root.value, dict) else {}
@@ -113,7 +113,7 @@ class HiddenTexts:
                     found |= {*secret_values(schema, config, word)}
         return {text for text in found if "${" not in text and not is_harmless(text)}
 
-    def _is_known(self, root: Place, path: tuple[str, ...]) -> bool:
+    def _is_known(self, root: YamlPlace, path: tuple[str, ...]) -> bool:
         """Returns whether the specification of the value's connector is known."""
         if path[1:2] != ("config",) or path[0] not in ("source", "destination"):
             return False
@@ -125,7 +125,9 @@ def _by_name(key: str, value: str) -> bool:
     return names_a_secret(key) and not is_harmless(value.strip("\"' ")) and "${" not in value
 
 
-def _scalars(place: Place, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Place]]:
+def _scalars(
+    place: YamlPlace, path: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], YamlPlace]]:
     if place.kind == "mapping":
         for (name, _, _), item in zip(place.keys, place.items, strict=True):
             yield from _scalars(item, (*path, name))
