@@ -273,7 +273,7 @@ def test_A6_streams_that_were_folded_go_on_as_two(kept: Kept) -> None:
 def test_A6_a_stream_of_the_empty_namespace_alone_goes_on(kept: Kept) -> None:
     assert kept.seqs("users") == [*range(1, 11)]
     ran = kept.run(steps=kept_homes.spelled((11, 12, "")))
-    assert not [note for note in ran.notes if "namespace" in note]
+    assert not [note for note in ran.notes if " namespace" in note]
     (read,) = kept.reads()[kept.known :]
     assert descriptors(read["state"]) == [("", 10)]
     assert kept.site.tables() == ["users"] and kept.seqs("users") == [*range(1, 13)]
