@@ -114,8 +114,6 @@ def test_the_pipeline_file(shop: Folder, server: tuple[str, int], tmp_path: Path
             "pipeline-streams.md",
             "pipeline-destination.md",
             "pipeline-run.md",
-            "rapidbyte-v4.md",
-            elsewhere={"dest-postgres": "e2e/test_wasm_postgres.py"},
         )
 
 
