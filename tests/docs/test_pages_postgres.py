@@ -148,5 +148,5 @@ def test_python(
         '"@faker.json")': f'"@{shop.path}/faker.json"){home}',
         '"@postgres.json")': f'"@{shop.path}/postgres.json"){home}',
     }
-    shop.follow("python.md", "python-spark.md")
+    shop.follow("python.md", "python-write.md", "python-spark.md")
     assert taken[0].num_rows == 1000

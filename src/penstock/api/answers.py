@@ -33,7 +33,6 @@ class StreamPlan(msgspec.Struct, frozen=True, kw_only=True):
     mode_reason: str
     newest_by: dict[str, Any] | None
     history: bool
-    replaces_table: bool
     cursor_field: list[str]
     primary_key: list[list[str]]
     lane: int

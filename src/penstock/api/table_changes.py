@@ -14,9 +14,14 @@ import msgspec
 from penstock.api.answers import Plan, StreamPlan
 from penstock.config.pipeline import Pipeline
 from penstock.errors import PenstockError
-from penstock.tables.history.columns import COLUMNS
 
-Change = Literal["new", "same", "added", "changed", "absent", "dropped"]
+if TYPE_CHECKING:
+    from penstock.model.types import Field
+
+Change = Literal[
+    "new", "same", "added", "ignored", "widened", "changed", "cast", "kept", "dropped", "refused"
+]
+_SAME = ("new", "same")
 
 
 class ColumnChange(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,7 +52,7 @@ class TableChange(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def changes(self) -> int:
-        return sum(1 for c in self.columns if c.change not in ("new", "same"))
+        return sum(1 for c in self.columns if c.change not in _SAME)
 
 
 def table_changes(

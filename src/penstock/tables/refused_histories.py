@@ -26,7 +26,7 @@ RECREATE = (
 
 _OF_OTHERS = (
     "write to another table; or, if the rows are this stream's own and its home was lost, have "
-    "`penstock state reset` give this load up and take the table as it is, and run again"
+    "`penstock state reset` discard this load and take the table as it is, and run again"
 )
 _TYPES = "have `types:` give the cursor the column's type; or "
 
@@ -54,7 +54,7 @@ def refuse_other(load: TableLoad, old: Sequence[Field], number: int | None) -> N
         return
     hint = found.hint
     if hint != _OF_OTHERS:
-        hint = f"`penstock state reset` gives this load up; then {hint}"
+        hint = f"`penstock state reset` discards this load; then {hint}"
     raise SchemaError(
         f"table {load.table.name} {found.why}",
         code="schema.history",
@@ -88,10 +88,12 @@ def other(wanted: Sequence[Field], old: Sequence[Field]) -> Unlike | None:
     if not old or not (wanted or has_history(old)):
         return None
     if not wanted:
-        return Unlike("has a history of its rows, and the stream asks for none", ENDS)
+        return Unlike("has a history of its rows, and the stream is configured without one", ENDS)
     have = {f.name: f for f in old}
     if not any(f.name in have for f in wanted):
-        return Unlike("was written without history, and the stream asks for one", RECREATE)
+        return Unlike(
+            "was written without history, and the stream is configured with one", RECREATE
+        )
     for field in wanted:
         found = have.get(field.name)
         if found is None or not found.source.startswith(OURS):

@@ -108,8 +108,9 @@ class HiddenTexts:
                 )
                 if own and config is not None and not _is_table(own):
                     asked = self._specs.known(own, role)
-                    schema = {} if asked is None else asked.spec.config_schema
-                    word = None if asked is None else asked.secret_word
+                    schema, word = {}, None
+                    if asked is not None:
+                        schema, word, _ = schema_of_form(own, asked)
                     found |= {*secret_values(schema, config, word)}
         return {text for text in found if "${" not in text and not is_harmless(text)}
 

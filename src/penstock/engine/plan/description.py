@@ -36,7 +36,6 @@ def describe(
             "mode_reason": s.configured.mode_reason,
             "newest_by": s.newest_by if target is None else _by_destination(s),
             "history": s.disposition.history,
-            "replaces_table": s.replaces_table,
             "cursor_field": [named(n) for n in s.configured.cursor_field],
             "primary_key": [[named(n) for n in p] for p in s.configured.primary_key],
             "lane": s.lane,

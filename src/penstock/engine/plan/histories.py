@@ -157,7 +157,7 @@ def refuse(
     stream = configured.id
     if not disposition.history:
         if not disposition.ends_history and kept.has(configured, table):
-            why = "has a history of its rows, and the stream asks for none"
+            why = "has a history of its rows, and the stream is configured without one"
             raise _refused(stream, f"its table {table.name} {why}", ENDS)
         return
     if not kept.local:

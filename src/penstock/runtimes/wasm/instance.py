@@ -10,6 +10,7 @@ its thread. Not here: compiling (``compile_cache``), what the functions mean (``
 import contextlib
 import functools
 import math
+import os
 import threading
 import time
 from collections.abc import Callable, Generator
@@ -280,11 +281,12 @@ def _wasi_of(grants: Grants, stderr: Stderr, warn: Callable[[str], None]) -> Was
     config.stderr_custom = stderr.write
     given = [(folder, True) for folder in grants.folders]
     for folder, writable in (*given, *((folder, False) for folder in grants.read_only)):
-        if not Path(folder).is_dir():
+        host = os.path.join(grants.start, folder)
+        if not Path(host).is_dir():
             warn(f"the folder {folder} does not exist here: the connector will not see it")
             continue
         try:
-            config.preopen_dir(folder, folder, writable)
+            config.preopen_dir(host, folder, writable)
         except WasmtimeError as e:
             raise Trap(
                 TrapKind.refused, f"the folder {folder} cannot be opened", detail=str(e)

@@ -102,7 +102,6 @@ from penstock.tables.refused_histories import (
     refused,
     turns,
 )
-from penstock.tables.writable_folders import make_writable, prove_writable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameWriter, Row, SparkSession

@@ -49,6 +49,7 @@ from penstock.tables.frame.arrival import (
 from penstock.tables.frame.casts import Cast, casts_between, keeps_parts, null_of
 from penstock.tables.frame.other_forms import rekeyed
 from penstock.tables.frame.schema_evolution import EvolvedColumns, evolve
+from penstock.tables.frame.soft_deletes import as_stored, marked_sql
 from penstock.tables.history.columns import END, START
 from penstock.tables.key_forms import mixed_keys
 from penstock.tables.load_columns import cut_cursor, load_fields, metadata_columns

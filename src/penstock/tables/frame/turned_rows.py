@@ -13,7 +13,7 @@ from penstock.model.segments import CursorOrder
 from penstock.model.types import Field, RowSchema
 from penstock.spark.types import ddl, quoted
 from penstock.tables.contract import TableLoad
-from penstock.tables.frame.delete_marks import marked_sql
+from penstock.tables.frame.soft_deletes import marked_sql
 from penstock.tables.history.columns import COLUMNS, CURRENT, END, START, history_fields
 from penstock.tables.load_columns import load_history
 from penstock.tables.newest import OTHER, SPARK, order_of

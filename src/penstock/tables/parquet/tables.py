@@ -77,7 +77,6 @@ from penstock.tables.parquet.merge import append_job, fill, rewrite_job
 from penstock.tables.parquet.publish import StagedAppend, publish
 from penstock.tables.parquet.spec import SPEC
 from penstock.tables.refused_histories import not_merged, refuse_narrow, refuse_other, turns
-from penstock.tables.writable_folders import prove_writable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Observation, SparkSession

@@ -22,7 +22,8 @@ from penstock.config.pipeline import ConnectorSection
 from penstock.config.sections import Install
 from penstock.config.variables import EnvFileBeside
 from penstock.errors import ConfigError, PenstockError
-from penstock.protocols.json_schema.config_check import validate_config
+from penstock.model.catalog import ConnectorSpec
+from penstock.protocols.json_schema.config_check import secret_values, validate_config
 from penstock.web import secret_file
 from penstock.web.connector_specs import is_table, schema_of_form
 from penstock.web.file_edit import edited, values_of, with_breaks_of
@@ -37,6 +38,7 @@ from penstock.web.yaml_text import same
 
 ENDS = (("source", AskedRole.source), ("destination", AskedRole.destination))
 _TABLE = "delta:./lake"
+_REFERENCE = re.compile(r"\$\{([A-Za-z_]\w*)\}", re.ASCII)
 
 
 @dataclass(slots=True)
@@ -144,7 +146,7 @@ def edit(site: Site, request: Request) -> Response:
         return _as_text(site, request, file, read, e)
     if isinstance(ends, tuple):  # viewing a page starts no connector
         return _as_text(site, request, file, read, ask=ends[0])
-    return site.page(request, "edit.html", _values(site, file, read.text, read.mark, ends))
+    return site.page(request, "edit.html", _values(site, file, Edits(read.text), read.mark, ends))
 
 
 def ends_of(
@@ -214,17 +216,19 @@ def _values(
     for end in ends:
         if end.asked is None:
             continue
-        faults = dict((typed or {}).get(end.role, {}))
-        if end.role in resolved and typed is None:
-            faults |= _faults(end.asked, resolved[end.role])
-        schema = end.asked.spec.config_schema
-        builder = FormBuilder(schema, end.asked.secret_word, end.role, known, faults)
-        end.fields = builder.fields(end.config)
-        end.left = builder.left_faults()
-        end.groups = _groups(schema, end.fields)
+        faults = dict(edits.typed.get(end.role, {}))
+        if end.role in resolved:
+            found = _faults(end.asked.spec, resolved[end.role], end.asked.secret_word)
+            faults = {p: f for p, f in found.items() if not _names(_at(end.config, p), missing)}
+            faults |= edits.typed.get(end.role, {})
+        schema, word, listed = schema_of_form(end.use, end.asked)
+        builder = FormBuilder(schema, word, end.role, known, faults, hidden, edits.turns)
+        fields = builder.fields(end.config)
+        groups, end.listed = _groups(schema, fields), listed
+        end.form = DrawnForm(end.role, end.role, fields, builder.left_faults(), groups)
     return {
-        "file": file, "ends": ends, "text": site.hidden.hide(text), "mark": mark,
-        "problems": problems, "nav": "edit",
+        "file": file, "ends": ends, "parts": _drawn_parts(values, ends, edits, known, hidden),
+        "text": site.hidden.hide(edits.text), "mark": mark, "problems": problems, "nav": "edit",
     }  # fmt: skip
 
 
@@ -402,7 +406,8 @@ def _as_text(
     """``ask``: a connector whose specification is not known yet."""
     fault = error or site.workspace.read(file).fault
     values = {
-        "file": file, "text": site.hidden.hide(read.text), "mark": read.mark, "nav": "edit", "ask": ask,
+        "file": file, "text": site.hidden.hide(read.text), "mark": read.mark, "nav": "edit",
+        "ask": ask,
         "error": None if fault is None else shown_error(fault),
     }  # fmt: skip
     return site.page(request, "text.html", values)
@@ -411,8 +416,9 @@ def _as_text(
 def save_text(site: Site, request: Request, form: Form) -> Response:
     """Saves a text, also with faults, which the page then shows with their lines."""
     file = file_of(request)
-    text = site.hidden.restore(one(form, "text").replace("\r\n", "\n"))
-    site.workspace.save(file, text, one(form, "mark"))
+    text = site.hidden.restore(one(form, "text"))
+    had, mark = site.workspace.text(file).text, one(form, "mark")
+    site.workspace.save(file, with_breaks_of(had, text), mark)
     return go(at("p", file, "edit"), f"{file} is saved.")
 
 
