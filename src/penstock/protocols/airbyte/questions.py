@@ -24,7 +24,7 @@ PROTOCOL = "airbyte"
 _MAJOR = "0"
 _HINTS = {
     FailureType.config_error.value: "the connector blames its configuration: correct it,"
-    " then try `penstock check`",
+    " then try again",
     FailureType.transient_error.value: "the connector calls this temporary: try again",
 }
 

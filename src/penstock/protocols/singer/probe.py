@@ -41,9 +41,7 @@ class Answer(probe.CommandAnswer):
         """Returns why it failed, from its stderr where that has a reason."""
         if self.timed_out is not None:
             return str(self.timed_out)
-        said = last_words(self.stderr_tail)
-        if said is None:
-            said = "\n".join(self.stderr_tail.strip().splitlines()[-_SHOWN:])
+        said = self._reason
         how = f"the tap ended with exit code {self.code}"
         if self.code is None:
             began = "began to send messages" if self.speaks else "did not end"
@@ -51,6 +49,21 @@ class Answer(probe.CommandAnswer):
         elif self.code < 0:
             how = f"the tap was killed by signal {-self.code}"
         return f"{said} ({how})" if said else f"{how}; it wrote nothing to stderr"
+
+    @property
+    def hint(self) -> str:
+        """Returns what a person can do about its failure."""
+        if self.timed_out is not None:
+            return "raise the limit, or see why the tap hangs"
+        if self._reason:
+            return "correct what it names, then try again"
+        return "start the tap by itself with this configuration, to see why it ends"
+
+    @property
+    def _reason(self) -> str:
+        return last_words(self.stderr_tail) or "\n".join(
+            self.stderr_tail.strip().splitlines()[-_SHOWN:]
+        )
 
     @property
     def lacks_a_module(self) -> bool:

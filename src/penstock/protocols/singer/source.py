@@ -226,9 +226,7 @@ def _failed(command: str, answer: Answer) -> NoReturn:
     raise SourceError(
         f"{command}: {answer.words}",
         code="source.exited" if answer.timed_out is None else answer.timed_out.code,
-        hint="correct what it names, then try `penstock check`"
-        if answer.timed_out is None
-        else "raise the limit, or see why the tap hangs",
+        hint=answer.hint,
     )
 
 
