@@ -50,6 +50,9 @@ WANTED = [
     ("jsonl", "destination", "singer:target-jsonl"),
     ("faker", None, "airbyte:source-faker"),
     ("tap-github", None, "singer:tap-github"),
+    ("pg", None, "singer:meltanolabs-tap-postgres"),
+    ("fb ads", None, "airbyte:source-facebook-marketing"),
+    ("gsheets", None, "airbyte:source-google-sheets"),
     ("airbyte:source-postgres", None, "airbyte:docker:airbyte/source-postgres"),
 ]
 
@@ -100,6 +103,12 @@ def test_a_misspelt_word_is_near_a_name_that_finds_something(word: str, meant: s
     assert search([word]) == []
     assert near([word])[0] == meant
     assert all(search([name]) for name in near([word]))
+
+
+def test_of_several_words_those_that_are_found_alone_are_near() -> None:
+    assert near(["hubspot", "crm"])[0] == "hubspot"
+    assert "google ads" in near(["gogle", "ads"])
+    assert {hit.role for hit in search(["source", "tap"])} == {"source"}
 
 
 def test_what_is_like_nothing_is_near_nothing() -> None:

@@ -26,6 +26,17 @@ _ROLES: dict[str, EndpointRole] = {
     "target": "destination",
     "sink": "destination",
 }
+_SHORT = {
+    "bq": "bigquery",
+    "fb": "facebook",
+    "ga": "google analytics",
+    "gads": "google ads",
+    "gsheet": "google sheets",
+    "gsheets": "google sheets",
+    "pg": "postgres",
+    "sfdc": "salesforce",
+}
+"""Names that people write and no connector has."""
 _WRITTEN, _WHOLE, _BEGIN, _WORDS, _BEGINNINGS, _RUN_ON, _KEYWORDS, _INSIDE = (
     -1000, 0, 40, 45, 50, 55, 65, 75,
 )  # fmt: skip
@@ -39,7 +50,7 @@ _FORK = 10
 _OLD_MONTHS, _OLD = 60, 20
 _DEPRECATED = 30
 _SOURCE = 5
-_NEAR = 0.72
+_NEAR, _VERY_NEAR = 0.72, 0.9
 _WORD = re.compile(r"[a-z0-9]+")
 
 
@@ -62,14 +73,20 @@ def search(words: Sequence[str], role: EndpointRole | None = None) -> list[Index
 
 
 def near(words: Sequence[str], most: int = 3) -> list[str]:
-    """Returns names in the index that the words may have meant: letters swapped, missing or
-    doubled. :func:`search` finds something for each."""
-    word = _plain(" ".join(_read(words, None)[0]))
+    """Returns names in the index that the words may have meant, with letters swapped, missing or
+    doubled; where none is very near, those of several words that are found alone. :func:`search`
+    finds something for each."""
+    read = _read(words, None)[0]
+    word = _plain(" ".join(read))
     found: dict[str, float] = {}
     for name in {name for entry in indexed() for name in _names(entry)}:
         likeness = _likeness(word, _plain(name))
         if likeness >= _NEAR:
             found[name] = likeness
+    if len(read) > 1 and max(found.values(), default=0) < _VERY_NEAR:
+        alone = [word for word in read if search([word])]
+        if alone:
+            return alone[:most]
     return sorted(found, key=lambda name: (-found[name], len(name), name))[:most]
 
 
@@ -100,14 +117,16 @@ def is_kept_up(entry: IndexedConnector) -> bool:
 
 
 def _read(words: Sequence[str], role: EndpointRole | None) -> tuple[list[str], EndpointRole | None]:
-    """Splits the words, and takes out those that name a role."""
+    """Splits the words, writes short names out, and takes out the words that name a role."""
     split = [word for given in words for word in given.casefold().split()]
-    kept = [word for word in split if word not in _ROLES]
-    if not kept:
-        return split, role
+    kept = [part for word in split if word not in _ROLES for part in _long(word)]
     if role is None:
         role = next((_ROLES[word] for word in split if word in _ROLES), None)
     return kept, role
+
+
+def _long(word: str) -> list[str]:
+    return _SHORT.get(word, word).split()
 
 
 def _match(entry: IndexedConnector, words: list[str]) -> int | None:
