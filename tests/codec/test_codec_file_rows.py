@@ -24,7 +24,7 @@ INTEGER, STRING = DataType(Kind.integer), DataType(Kind.string)
         (["+49"], Kind.string),
         (["0x1F"], Kind.string),
         (["12345678901234567890"], Kind.decimal),
-        (["1", "1.5", "-.5", "2e3"], Kind.number),
+        (["1", "1.5", "-0.5", "2e+3"], Kind.number),
         (["1.0"], Kind.number),
         (["0.12345678901234567891"], Kind.string),
         (["9007199254740993", "1.5"], Kind.string),
@@ -36,6 +36,18 @@ INTEGER, STRING = DataType(Kind.integer), DataType(Kind.string)
         (["2026-01-02T03:04:05Z", "2026-01-02 03:04:05.123456+02:00"], Kind.timestamp),
         (["2026-01-02 03:04:05.1234567"], Kind.string),
         (["1", ""], Kind.string),
+        (["1.1", "1.10", "1.9"], Kind.string),  # versions
+        (["1.0", "1.10"], Kind.string),
+        (["10", "10.00", "9.99"], Kind.string),
+        (["12E3", "12E4", "5E1"], Kind.string),  # products
+        (["5E7"], Kind.string),
+        (["10.00", "0.10", "-12.50"], Kind.number),  # amounts
+        (["10", "9.99", "12.50"], Kind.number),
+        (["1.0", "2.25", "1e-07"], Kind.number),  # as Python prints them
+        (["1.0E10", "2.5"], Kind.number),  # as Java does
+        (["1e+21", "1"], Kind.number),  # as JavaScript does
+        (["1.20e+05", "1.23e-05"], Kind.number),  # as C does
+        ([".5", "1", "-.25"], Kind.number),  # as Oracle does
         ([" 1"], Kind.string),
         ([None], Kind.string),
         ([], Kind.string),

@@ -7,7 +7,7 @@ CSV and ``codec.decode`` for JSON. Neighbours: ``csv_lines`` cuts CSV, ``spark.t
 calls."""
 
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Protocol
 
@@ -31,7 +31,28 @@ from penstock.model.staged_rows import BROKEN, GIVEN, LINE, MISFITS
 from penstock.model.types import CHANGES, DataType, Field, Kind, RowSchema
 
 _BEYOND_MICROS = r"[.,][0-9]{6}0*[1-9]"
-_INTEGER = r"^-?(?:0|[1-9][0-9]*)$"
+_INTEGER = r"^(?:0|-?[1-9][0-9]*)$"
+_DIGITS = 15  # after a decimal point; a number has no more
+_EXPONENT = r"(?:e[+-][0-9]{1,3})"
+
+
+def _numbers() -> Iterator[str]:
+    """Yields patterns for columns of numbers in which no two texts are one number (``1.1`` and
+    ``1.10`` may be versions, ``12E3`` is a product): as JavaScript, then as Python and Java print
+    them, a fixed number of digits after the point, the same beside integers, with an exponent."""
+    whole = "(?:0|[1-9][0-9]*)"
+    yield rf"^-?(?:{whole}(?:\.[0-9]*[1-9])?|[1-9](?:\.[0-9]*[1-9])?{_EXPONENT})$"
+    fraction = r"\.(?:0|[0-9]*[1-9])"
+    java = r"E-?[0-9]{1,3}"
+    yield rf"^-?(?:{whole}{fraction}|[1-9]{fraction}{java}|[1-9](?:\.[0-9]*[1-9])?{_EXPONENT})$"
+    yield r"^-?(?:0|(?:[1-9][0-9]*)?\.[0-9]*[1-9]|[1-9][0-9]*)$"
+    for digits in range(1, _DIGITS + 1):
+        yield rf"^-?{whole}\.[0-9]{{{digits}}}$"
+        last = "|".join(rf"[0-9]{{{n}}}[1-9]0{{{digits - 1 - n}}}" for n in range(digits))
+        yield rf"^-?{whole}(?:\.(?:{last}))?$"
+        yield rf"^-?[0-9]\.[0-9]{{{digits}}}{_EXPONENT}$"
+
+
 _TIMESTAMP = (
     r"^[0-9]{4}-[0-9]{2}-[0-9]{2}(?:[T ][0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]{1,6})?)?"
     r" ?(?:Z|[+-][0-9]{2}(?::?[0-9]{2})?)?)?$"
@@ -40,12 +61,12 @@ CANDIDATES: tuple[tuple[DataType, str], ...] = (
     (DataType(Kind.boolean), ""),
     (DataType(Kind.integer), _INTEGER),
     (DataType(Kind.decimal, 38, 0), _INTEGER),
-    (DataType(Kind.number), ""),
+    *((DataType(Kind.number), pattern) for pattern in _numbers()),
     (DataType(Kind.date), r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$"),
     (DataType(Kind.timestamp), _TIMESTAMP),
 )
-"""The types that a column of texts may have, the first that holds every value exactly; and what
-each text must be besides."""
+"""The types that a column of texts may have, the first that holds every value exactly; and the
+pattern that each text has."""
 
 
 def row_type(types: Sequence[DataType]) -> ArrowType:
@@ -294,7 +315,8 @@ class CsvTypes:
             if not len(texts):
                 continue
             self.seen[column] = True
-            self.left[column] = [number for number in left if _holds(texts, number)]
+            some = [number for number in left if _holds(texts[:1], number)]
+            self.left[column] = [number for number in some if _holds(texts, number)]
 
     def merge(self, left: Mapping[int, Sequence[int]]) -> None:
         """Adds what another instance found in other rows, for the columns that have values
