@@ -218,7 +218,7 @@ def test_what_a_generator_raises_reaches_the_caller(tmp_path: Path) -> None:
     with pytest.raises(LookupError, match="page 2") as raised:
         stage(rows(), tmp_path)
     assert raised.value.__notes__ == [
-        "raised after row 1 of those given to penstock.write: none was written"
+        "raised after row 1 of those given to penstock.write: no row was written"
     ]
 
 

@@ -219,7 +219,7 @@ def test_a_plugin_inherits(project: Path) -> None:
     ("pipeline", "note"),
     [
         ("tap-gitlab-to-target-postgres", "the mapper hide-emails"),
-        ("tap-gitlab-to-target-postgres", "private_token is a secret that stood in the project"),
+        ("tap-gitlab-to-target-postgres", "private_token was a secret in the project"),
         ("tap-gitlab-to-target-postgres", "metadata of users: forced"),
         ("tap-gitlab-to-target-postgres", "metadata of users, which is not selected"),
         ("tap-gitlab-to-target-postgres", "set GITLAB_PAGE_SIZE yourself"),

@@ -180,7 +180,7 @@ def test_any_name_is_a_text(name: str) -> None:
 
 def test_a_connector_that_publishes_nothing_is_told_as_that() -> None:
     text, variables = pipeline_text("x", FileEnd("singer:tap-old", {}, "secret"), LAKE)
-    assert "does not say what its configuration is" in text and variables == []
+    assert "does not describe its configuration" in text and variables == []
 
 
 def test_l10_texts_of_credentials_are_variables_and_not_asked_for() -> None:

@@ -91,7 +91,7 @@ def test_a_secret_that_stands_in_the_program_becomes_a_variable(tmp_path: Path) 
         "credentials": {"auth_type": "PAT", "token": "t"}, "client_secret": "s",
         "token_url": "https://a.example", "primary_key": "id",
     }  # fmt: skip
-    assert sum("a secret that stood in the program" in note for note in each.notes) == 2
+    assert sum("a secret in the program" in note for note in each.notes) == 2
 
 
 @pytest.mark.parametrize(

@@ -96,7 +96,7 @@ def test_info_of_a_destination_and_of_one_without_settings(cli: Cli) -> None:
     target = cli("info", "singer:meltanolabs-target-postgres").out
     assert "next: penstock spec singer:meltanolabs-target-postgres --role destination" in target
     bare = cli("info", "singer:target_postgres").out
-    assert "the index knows no settings of it" in bare
+    assert "the index has no settings for it" in bare
     assert "try: penstock spec singer:target-postgres --role destination" in bare
 
 

@@ -90,7 +90,7 @@ def test_L12_the_text_says_whose_lock_it_was(shop: Cli) -> None:
     assert "process 1, run 01FAR" in told.out and "2026-11-20T10:00:00Z" in told.out
     assert "was not checked" in told.out
     again = shop("state", "unlock", "shop")
-    assert again.code == 0 and "nobody has the lock" in again.out
+    assert again.code == 0 and "no run has the lock" in again.out
     assert shop("state", "unlock", "shop", "--json").json == {
         "pipeline": "shop", "unlocked": False, "checked": False, "holder": None
     }  # fmt: skip

@@ -132,7 +132,7 @@ def test_all_problems_at_once_in_the_order_of_the_file() -> None:
         "shop.yml:12: source.permissions.network.allowed_hosts[0] must be a host such as "
         "db.internal, or *.domain, not the text 'a.*'",
         "shop.yml:12: source.permissions.env is empty: list what is allowed, or remove the key to "
-        "narrow nothing",
+        "restrict nothing",
         "shop.yml:15: destination.deletes: ${D} holds none of hard, soft",
         "shop.yml:16: lanes must be 'auto' or a whole number of at least 1, not '0'",
         "shop.yml:17: timeouts.start must be a duration such as 30s, 5m, 1h30m or a number of "
@@ -215,14 +215,14 @@ def test_types_of_columns_are_the_words_that_a_plan_prints(said: str, message: s
          "mode that goes with the key 'mode'"),
         ("{use: x, permissions: {network: {allowed_hosts: }}}",
          "source.permissions.network.allowed_hosts is empty: write [] to allow nothing, or remove "
-         "the key to narrow nothing"),
+         "the key to restrict nothing"),
         ("{use: x, permissions: {network: {allowed_hosts: [a.*.b]}}}",
          "must be a host such as db.internal, or *.domain, not 'a.*.b'"),
         ("{use: x, permissions: {env: {allowed_vars: [A-B]}}}",
          "must be the name of an environment variable, not 'A-B'"),
         ("{use: x, permissions: {env: {allowed_vars: [TOKEN, SPARK_AUTH_SECRET]}}}",
-         "source.permissions.env.allowed_vars[1]: SPARK_AUTH_SECRET is a variable of Spark's or of "
-         "Penstock's own, which no connector is given"),
+         "source.permissions.env.allowed_vars[1]: SPARK_AUTH_SECRET is a variable of Spark's or "
+         "of Penstock's own, which no connector gets"),
         ("{use: x, permissions: }", "source.permissions is empty: list what is allowed"),
         ("{use: x, limits: {max_memory: }}", "source.limits.max_memory is empty: remove the key"),
         ("{use: x, limits: {max_memory: 0}}", "source.limits.max_memory must be more than 0"),

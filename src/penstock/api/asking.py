@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from penstock.connectors.reference import ConnectorRef
 
 _NOT_KEPT = (
-    "the connector changed its configuration, and this verb has no pipeline to keep it under: what "
-    "it was given may not work again; name a pipeline, which keeps such changes"
+    "the connector changed its configuration, and this verb has no pipeline to save the change "
+    "in: the old configuration may not work again; name a pipeline, which saves it"
 )
 Hear = Callable[[Event], None]
 Settle = Callable[["list[ConsentRequest]"], None]
@@ -52,7 +52,7 @@ def source_reference(word: str) -> "ConnectorRef":
         raise ConfigError(
             f"{word} is a destination: it has no streams of its own",
             code="connector.not_a_source",
-            hint="name a source; of a destination there is `spec` and `check`",
+            hint="name a source; a destination has only `spec` and `check`",
         )
     return ref
 

@@ -17,7 +17,7 @@ from penstock.errors import ConfigError
 from penstock.model.catalog import FieldPath
 
 _OBJECTS = 20_000  # of a column, that are compared at a time
-_SPANS = "holds spans of time, which Parquet has as bare integers"
+_SPANS = "holds spans of time, which Parquet stores as integers"
 _TO_TEXT = "cast the column to text"
 _ONE_TYPE = "give the column values of one type, as frame[name].astype(str)"
 
@@ -88,7 +88,7 @@ def _refuse_polars(rows: Any) -> None:
     for name, kind in rows.schema.items():
         text = str(kind)
         if any(word in text for word in ("Int128", "UInt128", "Object")):
-            raise unfit(f"the column {name} is {text}, which Arrow has not", _TO_TEXT)
+            raise unfit(f"the column {name} is {text}, which Arrow lacks", _TO_TEXT)
 
 
 def write_file(table: Any, path: Path) -> tuple[FieldPath, ...]:
@@ -105,7 +105,7 @@ def write_tables(schema: Any, tables: Iterable[Any], path: Path) -> tuple[FieldP
 
     schema = _plain_schema(schema)
     if not len(schema):
-        raise unfit("they have no columns", "where there is nothing to write, leave the call out")
+        raise unfit("they have no columns", "if there is nothing to write, leave the call out")
     _refuse_twice(list(schema), "")
     for field in schema:
         for kind in _types(field.type):
@@ -148,7 +148,7 @@ def _refuse_twice(fields: list[Any], path: str) -> None:
             what = "fields" if path else "columns"
             raise unfit(
                 f"two {what} have one name: {names}",
-                "rename one: their names differ in case alone, or not at all",
+                "rename one: their names are equal, or differ only in case",
             )
         seen[low] = field.name
         for inner in _structs(field.type):
@@ -237,11 +237,11 @@ def _refused(kind: Any) -> tuple[str, str] | None:
     if types.is_duration(kind) or types.is_interval(kind):
         return _SPANS, MICROSECONDS
     if name == "pandas.period":
-        return "holds periods, which Parquet has as bare integers", (
+        return "holds periods, which Parquet stores as integers", (
             "cast the column: .dt.to_timestamp() for the first instant of each, or .astype(str)"
         )
     if name == "arrow.bool8":
-        return "holds bool8, which Parquet has as whole numbers", "cast the column to bool"
+        return "holds bool8, which Parquet stores as integers", "cast the column to bool"
     if name == "arrow.uuid":
         return "holds UUIDs, which Spark does not read", f"{_TO_TEXT}: str(value)"
     if types.is_time(kind):

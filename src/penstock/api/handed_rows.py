@@ -100,7 +100,7 @@ def _noting(rows: Iterable[Any], what: str) -> Iterator[Any]:
         raise
     except BaseException as failure:
         after = f"after {what} {number}" if number else f"before the first {what}"
-        failure.add_note(f"raised {after} of those given to penstock.write: none was written")
+        failure.add_note(f"raised {after} of those given to penstock.write: no row was written")
         raise
 
 
@@ -149,8 +149,8 @@ class _Blocks:
         if first is None:
             raise unfit(
                 "there are no rows, and so no columns",
-                "a generator can be read once; where there is nothing to write, leave the call out,"
-                " or give an Arrow table that has columns and no rows",
+                "a generator can be read once; if there is nothing to write, leave the call out, "
+                "or give an Arrow table that has columns and no rows",
             )
         given = chain([first], rows)
         self._keep(_of_dicts(given) if isinstance(first, Mapping) else _of_tables(given))

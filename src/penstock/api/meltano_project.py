@@ -163,7 +163,7 @@ class _Project:
                 else:
                     left.append(word)
             if left:
-                note = f"{origin.text}: {', '.join(left)} is run by nobody now"
+                note = f"{origin.text}: {', '.join(left)} no longer runs"
                 if note not in self.notes:
                     self.notes.append(note)
 

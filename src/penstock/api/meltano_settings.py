@@ -80,9 +80,7 @@ class PluginConfig:
     def _value(self, name: str, value: Any, setting: Mapping[str, Any]) -> Any:
         if _is_secret(name, value, setting):
             variable = _variable(self._name, name)
-            self._notes.append(
-                f"{self._name}: {name} is a secret that stood in the project; set {variable}"
-            )
+            self._notes.append(f"{self._name}: {name} was a secret in the project; set {variable}")
             return Reference(f"${{{variable}}}")
         if isinstance(value, str):
             value = self._cast(name, value, str(setting.get("kind") or ""))

@@ -75,12 +75,12 @@ def pipeline_text(
     the order of the text."""
     variables: list[FileVariable] = []
     lines = [
-        "# A pipeline of Penstock. `penstock plan` says what it would do, `penstock run` does it.",
+        "# A pipeline of Penstock. `penstock plan` shows what it would do, `penstock run` does it.",
         f"pipeline: {_value(name)}",
         "",
         "source:",
         *_end(source, "source", variables),
-        "  # Which streams, and how. Absent: every stream, incremental where it can.",
+        "  # Which streams, and how. Absent: every stream, incremental if it can be.",
         "  # `penstock plan` lists them. For example:",
         "  # streams:",
         "  #   - { name: users, mode: upsert, primary_key: id }",
@@ -111,7 +111,7 @@ def _end(end: FileEnd, role: str, variables: list[FileVariable]) -> Iterator[str
     known = {name for name, _ in properties_of(end.schema, end.schema)}
     body += [writer.other(k, v) for k, v in end.given.items() if k not in known]
     if not known:
-        yield "  # This connector does not say what its configuration is: see its documentation."
+        yield "  # This connector does not describe its configuration: see its documentation."
     if all(line.lstrip().startswith("#") for line in body):
         yield "  config: {}" if not body else "  # config:"
         yield from body

@@ -42,7 +42,7 @@ def pipeline_of(
     for word in (first, second or ""):
         if word.lstrip().startswith("{"):  # never quoted: it may hold a password
             raise ConfigError(
-                "a configuration is in the place of a connector",
+                "expected a connector, not a configuration",
                 code="usage",
                 hint="write --config before it",
             )
@@ -55,7 +55,7 @@ def pipeline_of(
             )
         if profile is not None:
             raise ConfigError(
-                "profiles are of a pipeline file, and a source and a destination are named",
+                "profiles need a pipeline file, not a source and a destination",
                 code="usage",
                 hint="write a pipeline file with `profiles`, or leave --with out",
             )
@@ -90,7 +90,7 @@ def pipeline_or_name(
     if second is None and not is_file(first) and not is_connector(first):
         if name is not None:
             raise ConfigError(
-                f"--name is of a file, or of SOURCE DESTINATION; {first} is a name already",
+                f"--name goes with a file or SOURCE DESTINATION; {first} is a name already",
                 code="usage",
                 hint="leave --name out, or name the file",
             )
@@ -140,7 +140,7 @@ def project_of(
     if protocol is not None:
         if profile is not None:
             raise ConfigError(
-                "--with is of pipeline files, and a project has none",
+                "--with goes with pipeline files; a project has none",
                 code="usage",
                 hint="a project's environments are its files .env and .env.local",
             )
@@ -151,7 +151,7 @@ def project_of(
             raise no_project(place)
         if options.name is not None:
             raise ConfigError(
-                "--name is of one pipeline, and several are named",
+                "--name names one pipeline; several are given",
                 code="usage",
                 hint="each file names its own pipeline: `pipeline: NAME`",
             )

@@ -188,7 +188,7 @@ class _Reader(ast.NodeVisitor):
             case ast.Constant(value=str(text)) if text.startswith("secret_reference::"):
                 return Reference(f"${{{_upper(text.partition('::')[2])}}}")
             case ast.Constant(value=str()) if secret:
-                end.notes.append(f"a secret that stood in the program: set {path}")
+                end.notes.append(f"a secret in the program: set {path}")
                 return Reference(f"${{{path}}}")
             case ast.Constant(value=value):
                 return value

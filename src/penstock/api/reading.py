@@ -241,7 +241,7 @@ class _Place:
             self._lock = _locked(self.folder)
         if self._lock is None:
             raise Locked(
-                f"the read {name!r} is going on, or an object of it is open",
+                f"the read {name!r} is running, or one of its objects is open",
                 hint="close the object, or give the read another name",
             )
 

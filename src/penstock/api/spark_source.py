@@ -280,7 +280,7 @@ def _gone(file: str) -> PenstockError:
 def _no_stream(what: str, instead: str) -> Never:
     raise ConfigError(
         f"the format penstock has no {what}: Spark may read the rows of an offset again, and a "
-        "connector may give other rows then",
+        "connector may then send other rows",
         code="spark.streaming",
         hint=f"use {instead}",
     )

@@ -46,7 +46,7 @@ def _files(format: str, place: Path) -> list[str]:
         from penstock.tables.delta.files import is_misread
 
         if is_misread(place):
-            raise ValueError("deltalake takes its name for a URL")
+            raise ValueError("deltalake reads its name as a URL")
         try:
             return [unquote(uri) for uri in DeltaTable(str(place)).file_uris()]
         except DeltaError as e:

@@ -110,10 +110,10 @@ def _read(report: Report) -> Report:
     if any(stream.attempts for stream in report.streams):
         return report
     error = DestinationError(
-        "these rows were not written: the destination halted, and did not take all that an earlier"
-        " write of this name had given it",
+        "these rows were not written: the destination halted before it took all rows of an "
+        "earlier write of this name",
         code="destination.halted",
-        hint="nothing is kept of these rows: write them again once the destination takes more",
+        hint="these rows are not kept: write them again once the destination takes rows",
     )
     error.report = report
     raise error
@@ -170,7 +170,7 @@ def _model(rows: Any, stream: str, home: Home, *, may_be_empty: bool) -> "Genera
         staged = stage(rows, folder)
         if staged.once and not staged.rows and not may_be_empty:
             raise unfit(
-                f"this {type(rows).__name__} gave none, and the table would be emptied",
+                f"this {type(rows).__name__} gave no rows: the table would be emptied",
                 "it can be read once: make it again; allow_empty=True empties the table",
             )
         yield Model(

@@ -37,7 +37,7 @@ Destination = Annotated[
     str | None,
     typer.Argument(
         metavar="DESTINATION",
-        help="Where to; the first argument is then the source.",
+        help="Destination; the first argument is then the source.",
         show_default=False,
     ),
 ]
@@ -49,7 +49,8 @@ More = Annotated[
     ),
 ]
 Select = Annotated[
-    str | None, option("--select", "A,B", "Of a folder only these pipelines, or a project's syncs.")
+    str | None,
+    option("--select", "A,B", "Only these pipelines of a folder, or syncs of a project."),
 ]
 
 
@@ -73,7 +74,7 @@ class PipelineFileOptions:
         option("--with", "PROFILE", "Puts this one of the file's `profiles` over its other keys."),
     ] = None
     name: Annotated[
-        str | None, option("--name", "NAME", "The pipeline's name; its state is under it.")
+        str | None, option("--name", "NAME", "Name of the pipeline and of its saved state.")
     ] = None
 
     def named(self, options: Options) -> Options:
@@ -179,7 +180,7 @@ def project(
             raise ConfigError(
                 f"--select chooses among several pipelines, and {named} names one at most",
                 code="usage",
-                hint="give a folder; of one pipeline's streams --streams chooses",
+                hint="give a folder; --streams chooses streams of one pipeline",
             )
         return None
     found = project_of(

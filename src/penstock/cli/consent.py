@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 Yes = Annotated[
     bool,
-    typer.Option("--yes", help="Let a component have what it asks for; remembered for that file."),
+    typer.Option("--yes", help="Grant a component what it requests; remembered for that file."),
 ]
 
 
@@ -41,7 +41,7 @@ def _agrees(surface: Surface, want: "ConsentRequest") -> bool:
     output.say(f"{want.connector} asks for:")
     for ask in want.asks:
         output.say(f"  - {output.safe(ask)}")
-    output.say("May it have that? It is remembered for this very file. [y/N]")
+    output.say("Grant it? The answer is remembered for this exact file. [y/N]")
     try:
         return sys.stdin.readline().strip().lower() in ("y", "yes")
     except (OSError, ValueError) as e:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 @verb("penstock doctor", "penstock doctor --fix")
 def doctor(
     surface: Surface,
-    fix: Annotated[bool, typer.Option("--fix", help="Mend what can be mended safely.")] = False,
+    fix: Annotated[bool, typer.Option("--fix", help="Repair what is safe to repair.")] = False,
 ) -> int:
     """Check whether this machine can run pipelines, and say how to repair what is missing."""
     from penstock.engine.inspect.doctor import examine

@@ -30,7 +30,7 @@ def add(
     surface: Surface,
     connector: Connector,
     upgrade: Annotated[
-        bool, typer.Option("--upgrade", help="Ask the package index, even where one is built.")
+        bool, typer.Option("--upgrade", help="Query the package index even if one is built.")
     ] = False,
     building: arguments.BuildOptions = arguments.BUILDING,
 ) -> None:  # fmt: skip

@@ -38,7 +38,7 @@ OfRole = Annotated[
 def search(
     surface: Surface,
     words: Annotated[
-        list[str], typer.Argument(metavar="WORDS", help="Of its name, of what it connects to.")
+        list[str], typer.Argument(metavar="WORDS", help="Words of its name or its system.")
     ],
     role: OfRole = None,
     limit: Annotated[
@@ -80,7 +80,7 @@ def hits_text(hits: "Sequence[FoundConnector]") -> Iterator[str]:
     """Yields two lines for each connector, the first with the reference alone, so that no terminal
     folds it; then what this machine lacks for some of them."""
     for hit in hits:
-        yield hit.connector or f"{hit.name} (nothing to write: it is not published)"
+        yield hit.connector or f"{hit.name} (cannot be used: it is not published)"
         yield f"    {', '.join(filter(None, _in_short(hit)))}"
     yield from _lacking(hits)
 
@@ -129,7 +129,7 @@ def _lacking(hits: "Sequence[FoundConnector]") -> Iterator[str]:
 def info(
     surface: Surface,
     connector: Annotated[
-        str, typer.Argument(metavar="CONNECTOR", help="As `search` and `run` have it.")
+        str, typer.Argument(metavar="CONNECTOR", help="Its name in `search` and `run`.")
     ],
 ) -> None:
     """What is known of a connector before it is installed: its settings, what it needs."""
@@ -147,7 +147,7 @@ def _info_text(
         headings = ("setting", "kind", "required", "secret", "default", "meaning")
         yield text.grid(headings, [_setting(each) for each in found.settings])
     else:
-        yield "the index knows no settings of it"
+        yield "the index has no settings for it"
         yield f"try: penstock spec {shlex.quote(found.connector or '')} --role {found.role}"
     yield ""
     for label, value in _facts(found):

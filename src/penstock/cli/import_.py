@@ -49,7 +49,7 @@ def import_(
         place = folder / f"{name}.yaml"
         if place.exists():
             raise ConfigError(
-                f"{place} is there already, and is left as it is",
+                f"{place} exists already, and was not changed",
                 code="config.exists",
                 hint="name another folder: --out DIR",
             )

@@ -51,7 +51,7 @@ RoleOption = Annotated[
     AskedRole | None,
     typer.Option(
         "--role",
-        help="Which end it is. Default: by its name (destination-..., target-...), else source.",
+        help="Its role. Default: by its name (destination-..., target-...), else source.",
         show_default=False,
     ),
 ]

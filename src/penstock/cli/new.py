@@ -163,7 +163,7 @@ def _end(
     if ref.format is not None:
         if given:
             raise ConfigError(
-                f"{ref.text} is a table, and this verb writes no options of one",
+                f"{ref.text} is a table, whose options this verb does not write",
                 code="usage",
                 hint="write them into the file: destination.config",
             )
@@ -192,7 +192,7 @@ def _secrets(spec: ConnectorSpec, given: dict[str, Any], secret_word: str | None
     for name in found:
         if isinstance(given[name], (dict, list)):
             raise ConfigError(
-                f"config.{name} holds a secret, which would stand in the file",
+                f"config.{name} is a secret, which the file would show",
                 code="config.secret",
                 hint=f"leave {name} out: the file then has a variable in the secret's place",
             )
@@ -214,7 +214,7 @@ def _found(word: str, role: AskedRole) -> list[str]:
 
 def _there_already(path: Path) -> ConfigError:
     return ConfigError(
-        f"{path} is there already, and is left as it is",
+        f"{path} exists already, and was not changed",
         code="config.exists",
         hint="name another file: --file FILE",
     )
@@ -285,7 +285,7 @@ class _User:
                     continue
             if not question.choices or value in question.choices:
                 return value
-            self._output.say("  that is none of them")
+            self._output.say("  choose one of these")
         return None
 
     def _ask(self, prompt: str) -> str:

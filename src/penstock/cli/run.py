@@ -144,7 +144,7 @@ def run(
         bool,
         typer.Option(
             "--recreate",
-            help="Read from the start; whole streams then replace the rows of their tables.",
+            help="Read from the start; complete streams then replace their tables' rows.",
         )
     ] = False,
     lanes: Lanes = None,
@@ -193,7 +193,7 @@ def run(
             return shown_run(surface, wanted, {**options, "profile": profile})
     if profile is not None:
         raise ConfigError(
-            "--profile is of one run, and several pipelines are named",
+            "--profile covers one run; several pipelines are given",
             code="config.profile",
             hint="give one pipeline file, or a source and a destination",
         )

@@ -48,7 +48,7 @@ def runs(
     ] = None,
     limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="Runs.")] = 20,
     lines: Annotated[
-        int, typer.Option("--lines", metavar="N", min=0, help="Of one run's log: the last N.")
+        int, typer.Option("--lines", metavar="N", min=0, help="The last N of one run's log.")
     ] = 50,
     reading: arguments.PipelineFileOptions = arguments.READING,
 ) -> None:
@@ -80,8 +80,8 @@ def rejects(
             help="A pipeline file, SOURCE DESTINATION, or the name of one that ran.",
         ),
     ],
-    run: Annotated[str | None, arguments.option("--run", "R", "Of this run only.")] = None,
-    stream: Annotated[str | None, arguments.option("--stream", "S", "Of this stream only.")] = None,
+    run: Annotated[str | None, arguments.option("--run", "R", "Only this run's.")] = None,
+    stream: Annotated[str | None, arguments.option("--stream", "S", "Only this stream's.")] = None,
     limit: Annotated[
         int | None,
         arguments.option(
@@ -89,7 +89,7 @@ def rejects(
         ),
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Of retry: decode them; write and save nothing.")
+        bool, typer.Option("--dry-run", help="For retry: decode; write and save nothing.")
     ] = False,
     reading: arguments.PipelineFileOptions = arguments.READING,
 ) -> int:
@@ -198,7 +198,7 @@ def _many(reports: list[dict[str, Any]], name: str | None) -> "Iterator[Renderab
     if not reports:
         yield f"no runs of {name}" if name else "no runs in this home's state store"
         if name is None:
-            yield "  of a pipeline whose file names another store: penstock runs FILE"
+            yield "  if a pipeline's file names another store: penstock runs FILE"
         return
     rows = [
         (

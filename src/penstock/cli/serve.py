@@ -45,13 +45,11 @@ _TARGETS, _DESTINATIONS = (
     for verb in ("target", "destination")
 )
 AsTarget = Annotated[
-    str, typer.Option("--as", metavar="PROTOCOL", help=f"Whose target: {', '.join(_TARGETS)}.")
+    str, typer.Option("--as", metavar="PROTOCOL", help=f"Platform: {', '.join(_TARGETS)}.")
 ]
 AsDestination = Annotated[
     str,
-    typer.Option(
-        "--as", metavar="PROTOCOL", help=f"Whose destination: {', '.join(_DESTINATIONS)}."
-    ),
+    typer.Option("--as", metavar="PROTOCOL", help=f"Platform: {', '.join(_DESTINATIONS)}."),
 ]
 ConfigFile = Annotated[
     str | None,
@@ -81,9 +79,7 @@ def target(
     protocol: AsTarget = _TARGETS[0],
     config: ConfigFile = None,
     to: To = None,
-    tell: Annotated[
-        bool, typer.Option("--about", help="Say as JSON what this target is and takes.")
-    ] = False,
+    tell: Annotated[bool, typer.Option("--about", help="Describe this target as JSON.")] = False,
     form: Annotated[str, typer.Option("--format", hidden=True)] = "json",
 ) -> int:
     """Messages on stdin; on stdout each state, once everything before it is committed."""

@@ -45,7 +45,7 @@ Stream = Annotated[
     str | None, arguments.option("--stream", "S", "Only this one: NAME, NAMESPACE.NAME or JSON.")
 ]
 Force = Annotated[
-    bool, typer.Option("--force", help="Save it even where it looks like another pipeline's.")
+    bool, typer.Option("--force", help="Save it even if it looks like another pipeline's.")
 ]
 
 _KEYS_SHOWN = 20  # shown connector keys, of which there may be 100,000
@@ -119,7 +119,7 @@ def reset(
     """Forget the state, or one stream's. The next run reads from the start; tables stay."""
     if stream is not None and cancel_refresh is not None:
         raise ConfigError(
-            "--cancel-refresh forgets no state, and --stream does", code="usage",
+            "--cancel-refresh keeps the state; --stream forgets it", code="usage",
             hint="give one of them",
         )  # fmt: skip
     with _opened(surface, _pipeline(surface, words, reading)) as known:
@@ -150,7 +150,7 @@ def adopt(
     """Take the tables as they are: for a restored or copied home, or a table that was changed."""
     if place and stream is not None:
         raise ConfigError(
-            "--place is of the pipeline, and --stream of one table", code="usage",
+            "--place is for a pipeline, --stream for one table", code="usage",
             hint="give one of them",
         )  # fmt: skip
     with _opened(surface, _pipeline(surface, words, reading)) as known:
@@ -203,7 +203,7 @@ def rewind(
     surface: Surface,
     words: Words,
     stream: Annotated[
-        str, arguments.option("--stream", "S", "Whose: NAME, NAMESPACE.NAME or JSON.")
+        str, arguments.option("--stream", "S", "Stream: NAME, NAMESPACE.NAME or JSON.")
     ],
     to: Annotated[str, arguments.option("--to", "VALUE", "Where the next run begins.")],
     field: Annotated[
@@ -284,12 +284,12 @@ def _saved(entry: dict[str, Any]) -> str:
 def _unlocked(answer: dict[str, Any]) -> str:
     had = answer["holder"]
     if had is None:
-        return f"pipeline {answer['pipeline']}: nobody has the lock"
+        return f"pipeline {answer['pipeline']}: no run has the lock"
     checked = "its process has ended" if answer["checked"] else "its process was not checked"
     return (
         f"pipeline {answer['pipeline']}: the lock is broken. It was of {had['name']} (process "
-        f"{had['pid']}, run {had['run']}) since {had['started_at']}: {checked}; it can commit "
-        "nothing more"
+        f"{had['pid']}, run {had['run']}) since {had['started_at']}: {checked}; it can no longer "
+        "commit"
     )
 
 

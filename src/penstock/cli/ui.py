@@ -16,7 +16,7 @@ def ui(
         Path, typer.Argument(metavar="FOLDER", help="With the pipeline files.", show_default=False)
     ] = Path("."),
     port: Annotated[
-        int, typer.Option("--port", metavar="N", min=0, max=65535, help="0: any that is free.")
+        int, typer.Option("--port", metavar="N", min=0, max=65535, help="0: any free port.")
     ] = 0,
     host: Annotated[
         str | None,

@@ -200,7 +200,7 @@ def _variable(reader: NodeReader, node: Node, path: str) -> Any:
     if withheld(text):
         return reader.problem(
             node, f"{path}: {text} is a variable of Spark's or of Penstock's own, which no "
-            "connector is given",
+            "connector gets",
         )  # fmt: skip
     return text
 

@@ -72,12 +72,12 @@ class StreamSettings(Section, frozen=True, kw_only=True):
     sync_mode: Annotated[SyncMode | None, key("How the source reads.", literal="sync_mode")] = None
     destination_sync_mode: Annotated[
         DestinationSyncMode | None,
-        key("What the destination does with what arrives.", literal="destination_sync_mode"),
+        key("What the destination does with the rows.", literal="destination_sync_mode"),
     ] = None
     cursor_field: Annotated[
         FieldPath | None,
         key(
-            "The field that tells new from old: a name, or a path as a list.",
+            "The field that shows what is new: a name, or a path as a list.",
             literal="field_path",
             examples=["updated_at", ["meta", "updated_at"]],
         ),
@@ -123,8 +123,8 @@ class StreamSettings(Section, frozen=True, kw_only=True):
         dict[str, Annotated[DataType, key("A type, as `plan -v` prints it.", literal="type")]]
         | None,
         key(
-            "Types of top-level properties, in place of what the source says: `integer`, "
-            "`decimal(18,4)`, `timestamp`, `json`, ..., as `plan -v` prints them.",
+            "Types of top-level properties, in place of the source's: `integer`, `decimal(18,4)`, "
+            "`timestamp`, `json`, ..., as `plan -v` prints them.",
             examples=[{"price": "decimal(18,4)", "created": "timestamp"}],
         ),
     ] = None
@@ -194,7 +194,7 @@ class ConnectorSection(Section, frozen=True, kw_only=True):
     """What is run, with what configuration, inside which bounds."""
 
     use: Annotated[str, key(f"Which connector: {USE}.", literal="connector")]
-    config: Annotated[dict[str, Any], key("Its configuration; its `spec` says what it takes.")] = (
+    config: Annotated[dict[str, Any], key("Its configuration, as its `spec` describes it.")] = (
         msgspec.field(default_factory=dict[str, Any])
     )
     permissions: Annotated[
@@ -246,9 +246,9 @@ class Source(ConnectorSection, frozen=True, kw_only=True):
             examples=[["audit_log", "tmp_*"]],
         ),
     ] = ()
-    defaults: Annotated[
-        StreamSettings, key("Settings of every stream that does not say otherwise.")
-    ] = StreamSettings()
+    defaults: Annotated[StreamSettings, key("Defaults for the settings of every stream.")] = (
+        StreamSettings()
+    )
     catalog: Annotated[
         str | None,
         key(
@@ -261,8 +261,8 @@ class Source(ConnectorSection, frozen=True, kw_only=True):
     discover: Annotated[
         Literal["first", "beside"] | None,
         key(
-            "Whether its streams are discovered before it is read, or beside the first records. "
-            "Default: beside, but first where a second process could harm the read (a refresh "
+            "Discover its streams before it is read (`first`), or during the read (`beside`). "
+            "Default: `beside`, but `first` if a second process could harm the read (a refresh "
             "token, cdc, a queue)."
         ),
     ] = None
@@ -272,8 +272,7 @@ class Source(ConnectorSection, frozen=True, kw_only=True):
     same_as: Annotated[
         str | None,
         key(
-            "The `use` that this source had before: it is the same source, and goes on from that "
-            "one's saved state.",
+            "The earlier `use` of this same source, from whose saved state it goes on.",
             literal="name",
             examples=["singer:tap-shop"],
         ),
@@ -297,7 +296,7 @@ class Transform(ConnectorSection, frozen=True, kw_only=True):
 class EnrichmentCache(Section, frozen=True, kw_only=True):
     """How long an enrichment's answer is good, and for which records."""
 
-    ttl: Annotated[float, key("An older answer is asked for again.", literal="positive_duration")]
+    ttl: Annotated[float, key("An older answer is requested again.", literal="positive_duration")]
     by: Annotated[
         tuple[str, ...],
         key(
@@ -332,7 +331,7 @@ class Enrichment(ConnectorSection, frozen=True, kw_only=True):
     ahead: Annotated[
         int,
         key("How many records a process is sent before it has answered the first of them. More "
-            "than 1 only for an enrichment that answers in the order in which it is asked: answers "
+            "than 1 only for an enrichment that answers in the order of the requests: answers "
             "have no ids.", literal="positive_int"),
     ] = 1  # fmt: skip
     on_error: Annotated[
@@ -344,8 +343,7 @@ class Enrichment(ConnectorSection, frozen=True, kw_only=True):
     adds: Annotated[
         dict[str, Annotated[DataType, key("A type, as `plan -v` prints it.", literal="type")]],
         key(
-            "Types of properties that it adds. What it adds beside them has the type of its first "
-            "value.",
+            "Types of properties that it adds. Any other has the type of its first value.",
             examples=[{"company": "string", "score": "number"}],
         ),
     ] = msgspec.field(default_factory=dict[str, DataType])
@@ -392,8 +390,8 @@ class Destination(ConnectorSection, frozen=True, kw_only=True):
     ] = 10.0  # fmt: skip
     stream: Annotated[
         str | None,
-        key("The stream of a destination connector to write to; the empty text: its default one. "
-            "Absent: the one of the stream's own name, else its default one."),
+        key("The destination connector's stream to write to; empty text: its default. Absent: the "
+            "one with the stream's own name, else its default."),
     ] = None  # fmt: skip
     options: Annotated[dict[str, Any], key("Options of that stream.")] = msgspec.field(
         default_factory=dict[str, Any]
@@ -406,12 +404,12 @@ class Destination(ConnectorSection, frozen=True, kw_only=True):
     ] = {}  # noqa: RUF012  # fmt: skip
     write_mode: Annotated[
         str | None,
-        key("Mode of every stream, in Rapidbyte's place; as `source.defaults.mode`.",
+        key("Rapidbyte's mode of every stream, as `source.defaults.mode`.",
             literal="mode"),
     ] = None  # fmt: skip
     primary_key: Annotated[
         tuple[FieldPath, ...] | None,
-        key("Key of every stream, in Rapidbyte's place; as `source.defaults.primary_key`.",
+        key("Rapidbyte's primary key of every stream, as `source.defaults.primary_key`.",
             literal="key_paths"),
     ] = None  # fmt: skip
     schema_evolution: Annotated[
@@ -444,7 +442,7 @@ class PipelineFile(Section, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     ] = ()
     enrichments: Annotated[
         tuple[Enrichment, ...],
-        key("What is asked about records, in this order, after their transforms."),
+        key("Connectors that enrich records, in this order, after their transforms."),
     ] = ()
     destination: Annotated[Destination, key("Where records go.")]
     state: Annotated[StateSettings, key("Where states are kept.")] = StateSettings()
@@ -477,14 +475,14 @@ class PipelineFile(Section, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     id: Annotated[
         str | None,
         key(
-            "Stands for the folder that the pipeline's relative paths start at, for a checkout "
-            "that moves by plan (CI, a container).",
+            "An id in place of the folder that relative paths start at, for a checkout that moves "
+            "by plan (CI, a container).",
             literal="name",
             examples=["shop-production"],
         ),
     ] = None
     timeouts: Annotated[Timeouts, key("How long to wait for a connector.")] = Timeouts()
-    hooks: Annotated[HookSettings, key("Whom a run tells how it ended.")] = HookSettings()
+    hooks: Annotated[HookSettings, key("Who is notified when a run ends.")] = HookSettings()
     load: Annotated[LoadBounds, key("When a long sync loads before its end.")] = LoadBounds()
     resources: Annotated[
         Resources | None, key("Rapidbyte's resources; its connectors see them.")

@@ -72,7 +72,7 @@ def read_files(
                     problems[-1],
                     code="config.same_name",
                     where=file,
-                    hint="a pipeline's state is under its name: give one of them another one",
+                    hint="a pipeline's state is saved under its name: rename one of them",
                 )
             )
             continue

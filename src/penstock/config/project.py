@@ -62,7 +62,7 @@ def no_project(folder: Path) -> ConfigError:
         if spec.project_folders
     ]
     return ConfigError(
-        f"{folder} is a folder without pipeline files, and no project",
+        f"{folder} has no pipeline files, and is not a project",
         code="config.project",
         where=str(folder),
         hint=f"pipeline files end in .yaml or .yml; a project has {' or '.join(forms)}",

@@ -35,8 +35,9 @@ Rule = Callable[[Any], tuple[Any, list[Fault]]]
 """Completes a struct whose keys are valid one by one, and returns the faults between them."""
 
 _NOT_FROM_FILE = (
-    "{path} keeps the default of {name}: .env has {name} too, but a file beside it does not change"
-    " where progress is kept; set {name} in the environment or in --env-file, or write ${{{name}}}"
+    "{path} keeps the default of {name}: .env has {name} too, but a file next to it does not "
+    "change where progress is kept; set {name} in the environment or in --env-file, or write "
+    "${{{name}}}"
 )
 _PLAIN_KEY = re.compile(r"[A-Za-z_][\w-]*")
 
@@ -312,7 +313,7 @@ class NodeReader:
                 found[key.text] = BAD
             elif name.text in found:
                 if is_variable(key):
-                    self.problem(key, f"key '{key.text}' names the same as one above ({path})")
+                    self.problem(key, f"key '{key.text}' means the same as one above ({path})")
             else:
                 self.lines[join(path, key.text)] = key.line
                 found[name.text] = self.value(value, kind.value_type, join(path, key.text))

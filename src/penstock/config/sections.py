@@ -39,8 +39,8 @@ def key(
     )
 
 
-_ALL_OR_NOTHING = "write [] to allow nothing, or remove the key to narrow nothing"
-_SAY_WHAT = "list what is allowed, or remove the key to narrow nothing"
+_ALL_OR_NOTHING = "write [] to allow nothing, or remove the key to restrict nothing"
+_SAY_WHAT = "list what is allowed, or remove the key to restrict nothing"
 _DEFAULTS_HOLD = "remove the key, or give a value"
 
 
@@ -57,8 +57,8 @@ class NetworkPermissions(Section, frozen=True, kw_only=True):
     allowed_hosts: Annotated[
         tuple[str, ...] | None,
         key(
-            "Hosts it may reach: exact names, addresses or `*.domain`, with `:PORT` where one is "
-            "meant. `[]` allows none; absent narrows nothing.",
+            "Hosts it may reach: exact names, addresses or `*.domain`, with an optional `:PORT`. "
+            "`[]` allows none; absent restricts nothing.",
             literal="hosts",
             null=_ALL_OR_NOTHING,
             examples=[["db.internal:5432", "*.example.com"]],
@@ -67,8 +67,8 @@ class NetworkPermissions(Section, frozen=True, kw_only=True):
     allow_private: Annotated[
         bool | None,
         key(
-            "Every allowed host may lie in a private network or on this machine. "
-            "Default: those alone that this file names, in full or by their domain (`*.corp`).",
+            "Every allowed host may lie in a private network or on this machine. Default: only "
+            "hosts that this file names, in full or by domain (`*.corp`).",
         ),
     ] = None
 
@@ -77,7 +77,7 @@ class EnvironmentPermissions(Section, frozen=True, kw_only=True):
     allowed_vars: Annotated[
         tuple[str, ...] | None,
         key(
-            "Environment variables it may see. `[]` allows none; absent narrows nothing.",
+            "Environment variables it may see. `[]` allows none; absent restricts nothing.",
             literal="variable_names",
             null=_ALL_OR_NOTHING,
         ),
@@ -89,7 +89,7 @@ class FilesystemPermissions(Section, frozen=True, kw_only=True):
         tuple[str, ...] | None,
         key(
             "Folders it may open, with `:ro` where it may only read. `[]` allows none; absent "
-            "narrows nothing.",
+            "restricts nothing.",
             literal="folders",
             null=_ALL_OR_NOTHING,
         ),
@@ -109,8 +109,8 @@ class Install(Section, frozen=True, kw_only=True):
     constraints: Annotated[
         tuple[str, ...],
         key(
-            "Requirements that bound its dependencies, for an old connector that a newer one of "
-            "them broke.",
+            "Requirements that bound its dependencies, for an old connector that a newer one "
+            "broke.",
             literal="requirements",
             examples=[["pydantic<2"]],
         ),
@@ -260,8 +260,8 @@ class StateSettings(Section, frozen=True, kw_only=True):
     connection: Annotated[
         str | None,
         key(
-            "Rapidbyte's key: a libpq string or URI, or a SQLite file, beside which Penstock keeps "
-            "its own (`NAME.penstock.db`)."
+            "Rapidbyte's key: a libpq string or URI, or a SQLite file, next to which Penstock "
+            "keeps its own (`NAME.penstock.db`)."
         ),
     ] = None
 
@@ -279,7 +279,7 @@ class LogSettings(Section, frozen=True, kw_only=True):
 
 
 class HookSettings(Section, frozen=True, kw_only=True):
-    """Whom a run tells how it ended."""
+    """Who is notified when a run ends."""
 
     on_success: Annotated[
         str | tuple[str, ...] | None,
@@ -327,7 +327,7 @@ class Timeouts(Section, frozen=True, kw_only=True):
         float | None, key("For the whole conversation.", literal="positive_duration")
     ] = None
     stop: Annotated[
-        float, key("Between asking it to stop and killing it.", literal="positive_duration")
+        float, key("From the request to stop until the kill.", literal="positive_duration")
     ] = 10.0
 
 

@@ -32,9 +32,9 @@ class ServeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     destination_sync_mode: Annotated[
         Literal["append", "overwrite", "append_dedup"] | None,
         msgspec.Meta(
-            description="Of a Singer target: what happens to rows that are there. append_dedup "
-            "keeps the newest of each key_properties, and is the default into delta where they are "
-            "sent; else append. Airbyte's configured catalog says it for each stream."
+            description="Singer target: what happens to existing rows. append_dedup keeps the "
+            "newest row of each key_properties; it is the default into delta where those are "
+            "sent, else append. Airbyte's configured catalog sets it for each stream."
         ),
     ] = None
     metadata_columns: Annotated[
@@ -44,8 +44,8 @@ class ServeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     on_data_error: Annotated[
         Literal["fail", "dlq"] | None,
         msgspec.Meta(
-            description="What a record that cannot be taken does: it ends the run (fail), or it is "
-            "put aside (dlq). Default: fail for a Singer target, dlq for an Airbyte destination."
+            description="A record that cannot be taken ends the run (fail) or is kept as a reject "
+            "(dlq). Default: fail for a Singer target, dlq for an Airbyte destination."
         ),
     ] = None
     undeclared: Annotated[
@@ -66,10 +66,10 @@ class ServeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         ),
     ] = {}
     load_bytes: Annotated[
-        int, msgspec.Meta(description="A load begins once so many bytes wait.", ge=1)
+        int, msgspec.Meta(description="A load begins once this many bytes wait.", ge=1)
     ] = 128 << 20
     load_seconds: Annotated[
-        float, msgspec.Meta(description="A load begins at the latest after so many seconds.", gt=0)
+        float, msgspec.Meta(description="A load begins after at most this many seconds.", gt=0)
     ] = 60.0
 
     def pipeline_of(

@@ -118,9 +118,9 @@ def _as_penstock(error: BaseException) -> PenstockError:
         return fault
     kind = type(error).__name__
     return Defect(
-        f"Penstock failed where it should not: {kind}: {error}".rstrip(": "),
+        f"Penstock failed unexpectedly: {kind}: {error}".rstrip(": "),
         code=f"defect.{kind}",
-        hint="this is a fault of ours: please report it with the trace",
+        hint="this is a bug in Penstock: please report it with the trace",
     )
 
 

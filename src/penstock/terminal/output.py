@@ -324,13 +324,13 @@ def write_bounded(fd: int, body: bytes, stopped: Callable[[], bool]) -> None:
         elif stopped():
             raise Cancelled(
                 "the run was stopped while the program that started it read nothing from stdout",
-                hint="run again: that program sends again what it has no state of",
+                hint="run again: that program sends again rows without a state",
             )
         elif time.monotonic() - taken > READER_SECONDS:
             raise SourceError(
                 "the program that started this one has read nothing from its stdout for "
                 f"{READER_SECONDS:.0f} s",
                 code="source.host_reads_nothing",
-                hint="see why it does not read, then run it again: what was committed is kept, and "
-                "it sends again what it has no state of",
+                hint="see why it does not read, then run it again: what was committed is kept, "
+                "and it sends again rows without a state",
             )
