@@ -178,7 +178,7 @@ def test_a_default_that_the_source_changed_is_not_followed_while_the_old_one_is_
     assert note in bench.plan(source, source=users())["notes"]
     bench.set(rows=[{"at": 200}], default="at", columns=["at"])
     problem = refused(bench, source, primary_key=None)
-    assert "from id to at" in problem and "id is no cursor" in problem
+    assert "from id to at" in problem and "id is no longer a cursor" in problem
 
 
 @BOTH

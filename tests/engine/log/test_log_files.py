@@ -1,5 +1,5 @@
 """``engine.log.log`` and ``engine.deliver.table_loader`` on a real folder: what is durable, what is
-passed over."""
+ignored."""
 
 import errno
 import os

@@ -437,7 +437,7 @@ def test_plan_finds_a_table_that_is_gone_anothers_or_ahead(world: World) -> None
     key = world.store.expected_loads("shop")[ORDERS].key
     write_marker(lake / "orders", Marker(columns=(), applied={key: 9}))
     (problem,) = lost_tables(pipeline, world.store, world.home, planned(ORDERS))
-    assert "not given out" in problem and commands(problem)[0][2] == "adopt"
+    assert "did not begin" in problem and commands(problem)[0][2] == "adopt"
 
 
 def test_no_table_is_read_where_the_place_is_known(

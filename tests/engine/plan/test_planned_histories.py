@@ -129,7 +129,11 @@ REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
     "no key": ("history: true", {"source_defined_primary_key": None}, "primary key"),
     "append": ("history: true, mode: append", {}, "its destination sync mode is append"),
     "mirror": ("history: true, mode: mirror", {}, "its destination sync mode is overwrite"),
-    "elsewhere": ("history: true", {"kept": {"local": False}}, "its destination keeps none yet"),
+    "elsewhere": (
+        "history: true",
+        {"kept": {"local": False}},
+        "its destination keeps no history yet",
+    ),
     "a query": ("history: true", {"kept": {"queried": True}}, "a query over the whole stream"),
     "soft": ("history: true", {"kept": {"soft": True}}, "its deletes are soft"),
     "a nested key": (

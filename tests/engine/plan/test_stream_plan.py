@@ -100,7 +100,7 @@ def test_A16_a_plan_says_which_mode_and_why(tmp_path: Path) -> None:
     assert found["newest_by"] == {"by": "cursor", "field": ["at"]}
     assert found["loads"] == "at the end of the sync"
     appended = describe(plan(place, "mode: append"), place)[0]
-    assert appended["mode_reason"] == "the pipeline says so" and appended["newest_by"] is None
+    assert appended["mode_reason"] == "the pipeline sets it" and appended["newest_by"] is None
 
 
 def test_A16_parquet_without_an_exchange_is_appended_to(

@@ -127,7 +127,7 @@ def test_a_hook_that_fails_is_a_note_and_the_run_is_what_it_was(
     assert (report.exit_code, report.status) == (0, "succeeded")
     (note,) = report.notes
     assert note.startswith(
-        f"hooks.on_success failed, which changes nothing of the run: {command[0]} ended with 3: "
+        f"hooks.on_success failed, which does not affect the run: {command[0]} ended with 3: "
     )
     assert note in heard and "no route" in note
     kept = json.loads((bench.home.runs / report.run / "report.json").read_text())

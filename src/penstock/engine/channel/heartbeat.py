@@ -79,7 +79,7 @@ class LeaseHeartbeat:
         while not self._stop.wait(pause):
             stuck = self._store.waiting()
             if stuck > STUCK_SECONDS:
-                self._failure = _unreachable(f"a call of it has not returned for {stuck:.0f} s")
+                self._failure = _unreachable(f"a call to it has not returned for {stuck:.0f} s")
                 return
             began = time.monotonic()  # after a long call, nothing newer is known about the lease
             try:

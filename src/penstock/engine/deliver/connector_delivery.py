@@ -146,8 +146,8 @@ class PushDelivery:
         for stream, _, _ in pending.activates if ready else ():
             if stream not in self._failures.blocked:
                 self._observer.note(
-                    f"{stream}: a new version replaced its rows at the source; the destination was "
-                    "sent the new ones and keeps the old"
+                    f"{stream}: a new version replaced its rows at the source; the destination "
+                    "got the new rows and keeps the old"
                 )
 
     def _deliver(
@@ -341,7 +341,7 @@ class PushDelivery:
         elif result.end is PushEnd.finished and left and not errors and not result.halted:
             errors.append(_unacked(left.values()))
         for _, message in result.halted:
-            self._observer.note(f"{message}; what it did not take is sent again by the next run")
+            self._observer.note(f"{message}; the next run sends the rest again")
         for flight in left.values() if result.halted else ():
             if flight.group.loads or flight.group.states:  # else there was nothing to take
                 self._failures.halt(flight.group.streams, shared=_is_shared(flight.segment))
@@ -515,6 +515,6 @@ def _unacked(left: Iterable[_Flight]) -> PenstockError:
         f"the destination ended without an error and did not return the states of {rows} rows: "
         "they count as not written, and the saved state does not move",
         code="destination.no_ack",
-        hint="`acks: at_end` in the pipeline file takes exit code 0 for the ack, where the "
-        "destination is one that never gives states back",
+        hint="`acks: at_end` in the pipeline file takes exit code 0 as the ack, for a destination "
+        "that never gives states back",
     )

@@ -377,7 +377,7 @@ class TableDelivery:
         adopted = self._store.renumber(self._lease, found) if found else set[StreamId]()
         for stream in sorted(adopted):
             self._observer.note(
-                f"stream {stream}: its table was taken as it is (its newest is load "
+                f"stream {stream}: its table is accepted as it is (its newest load is "
                 f"{found[stream]})"
             )
         self._adopted |= adopted

@@ -139,7 +139,7 @@ def chained(
 def _gap(epoch: int, first: int, last: int) -> LogError:
     which = f"segment {first}" if first == last else f"one of the segments {first} to {last}"
     return LogError(
-        f"the log lacks {which} of epoch {epoch}, and no load took it: a manifest "
+        f"the log lacks {which} of epoch {epoch}, and no load has it: a manifest "
         f"(epochs/{epoch:08d}/seg-*.json) was lost",
         code="log.corrupt",
         hint=DAMAGED_HINT,

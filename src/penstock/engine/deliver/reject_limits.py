@@ -58,7 +58,7 @@ class ExceededLimit:
         elif rejected >= read - self.counts.filtered:
             what = f"all of the {read} records that came were rejected"
             if self.counts.filtered:
-                what = f"{rejected} records were rejected, and none was taken"
+                what = f"{rejected} records were rejected, and none was accepted"
         else:
             what = f"{rejected} of {read} records were rejected; max_rejected is {self.limit}"
         return SourceError(

@@ -102,8 +102,7 @@ class Queries:
         gives = ", ".join(f.name for f in schema.fields)
         if missing:
             raise ConfigError(
-                f"the primary key {', '.join(missing)} is not a typed column of what spark-sql"
-                " gives",
+                f"the primary key {', '.join(missing)} is not a typed column of spark-sql's result",
                 code=CODE,
                 where=self._queries[-1].where,
                 hint=f"select it, or use append or overwrite; the query gives {gives}",
@@ -132,8 +131,8 @@ class Queries:
             self._loads[load.stream] += 1
             if self._loads[load.stream] == 2:
                 self._note(
-                    f"stream {load.stream}: what was read is loaded in several parts; spark-sql is "
-                    "exact over each of them"
+                    f"stream {load.stream}: its rows are loaded in several parts; spark-sql is "
+                    "exact within each part"
                 )
         with ThreadPoolExecutor(PARALLEL_LOADS, "penstock-query") as pool:
             return list(pool.map(self._answered, loads))

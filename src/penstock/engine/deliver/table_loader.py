@@ -105,7 +105,7 @@ class TableLoader:
                 raise death  # the next run repeats all loads, also those that were committed
         for load, outcome in zip(loads, outcomes, strict=True):
             if isinstance(outcome, DestinationError) and outcome.hint is None:
-                outcome.hint = "nothing is lost: the load is written down and repeated next time"
+                outcome.hint = "nothing is lost: the load is recorded and repeated next time"
             if isinstance(outcome, PenstockError):
                 outcome.stream = str(load.stream)
         return outcomes

@@ -163,8 +163,8 @@ def _isolation(*ends: Endpoint[Any]) -> list[str]:
         if image is None and e.connector.protocol.manifest is None
     ]
     notes += [
-        f"{e.role_name} runs as a container of {image.reference}: without capabilities, and of this"
-        " machine's files it sees those alone that permissions.fs.allowed_preopens names"
+        f"{e.role_name} runs as a container of {image.reference}: without capabilities, and sees "
+        "only those files of this machine that permissions.fs.allowed_preopens names"
         for e, image in zip(ends, images, strict=True)
         if image is not None
     ]

@@ -73,7 +73,7 @@ def _cursor(leaves: Iterator[tuple[Path, Any]], field: str | None, stream: Strea
     names = [".".join(path) for path in found]
     if field is not None:
         meant = [p for p in found if ".".join(p) == field or p[-1] == field]
-        why = f"it has no value {field}" if not meant else f"{field} stands in several places"
+        why = f"it has no value {field}" if not meant else f"{field} occurs in several places"
     else:
         meant = [p for p in found if p[-1] == _SINGER] or [*found]
         if len(meant) > 1:

@@ -160,7 +160,7 @@ def rejects_of(run: str, path: Path) -> Iterator[KeptReject]:
             f"the file of rejects {path} cannot be read: {error}",
             code="log.corrupt",
             where=str(path),
-            hint="the table is not touched by this; move the file away to see the other rejects",
+            hint="the table is not affected; move the file away to see the other rejects",
         ) from None
 
 

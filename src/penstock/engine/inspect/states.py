@@ -142,7 +142,7 @@ def cancel_refresh(known: OpenPipeline, stream: StreamOptions) -> dict[str, Any]
                 f"no refresh of {wanted} is pending",
                 code="state.no_refresh",
                 stream=str(wanted),
-                hint=f"`penstock state show {name}` names those that are; nothing was changed",
+                hint=f"`penstock state show {name}` lists those that are; nothing was changed",
             )
         ended = refresh.ended(store.last_epoch(name), cancelled=True)
         store.remember(lease, Remembered(refresh={wanted: ended}))
@@ -285,7 +285,7 @@ def _of_stream(states: Sequence[StoredState], stream: StreamOptions) -> list[Sto
     """Returns one stream's own state. Raises ``StateError`` where all streams share one."""
     if any(s.scope.stream is None for s in states):
         raise StateError(
-            f"this state is one for all streams: {stream.name!r} has none of its own",
+            f"all streams share this state: {stream.name!r} has none of its own",
             code="state.shared",
             stream=stream.name,
             hint="leave --stream out",

@@ -346,12 +346,12 @@ def written_down_hint(pipeline: str) -> str:
     load up: if the refresh is cancelled, the pipeline continues from the states behind it."""
     name = shlex.quote(pipeline)
     return (
-        "nothing was loaded from it and no state moved past it: a load of it is written down, and "
-        "waits for it, also in a run with `--recreate`. Bring the file back, from a backup or from "
-        "where the log lay; homes that share a state store must share `log.path` too. Where it is "
-        f"gone for good: `penstock state reset {name}` gives the load up and forgets the states, "
-        "and the next run reads every row from the start. Give that run `--recreate`, which "
-        "replaces the rows of the tables: without it they come twice (docs/recovery.md)"
+        "nothing was loaded from it and no state moved past it: a recorded load waits for it, "
+        "also in a run with `--recreate`. Bring the file back, from a backup or from where the "
+        "log lay; homes that share a state store must share `log.path` too. If it is gone for "
+        f"good: `penstock state reset {name}` gives the load up and forgets the states, and the "
+        "next run reads every row from the start. Give that run `--recreate`, which replaces the "
+        "rows of the tables: without it rows come twice (docs/recovery.md)"
     )
 
 

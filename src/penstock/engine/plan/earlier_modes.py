@@ -52,10 +52,10 @@ def other_rule_notes(stream: PlannedStream, had: UsedModes | None) -> list[str]:
 
 
 _MIXED = (
-    "stream {}: an earlier version of Penstock wrote its key {} as text while the source declared"
-    " text, and as JSON, with quotes, while it declared a union: a row that comes replaces the rows"
-    " of its key in both forms. A key that the table has twice stays so until then; `penstock run"
-    " --recreate` writes the table again, in one form"
+    "stream {}: an earlier version of Penstock wrote its key {} as text while the source declared "
+    "text, and as JSON, with quotes, while it declared a union: a new row replaces the rows of "
+    "its key in both forms. Until then the table may have a key twice; `penstock run --recreate` "
+    "writes the table again, in one form"
 )
 
 
@@ -64,11 +64,11 @@ def _text_cursor(stream: PlannedStream) -> Iterator[str]:
     if by.get("order") == CursorOrder.by_value:
         yield (
             f"stream {stream.id}: an earlier version of Penstock wrote its table, and compared the"
-            f" cursor {'.'.join(by['field'])}, which is text, otherwise. From this run on whole"
-            " numbers and ISO 8601 times are compared as such, and between other texts the row that"
-            ' came later wins (docs/incremental.md, "Which row wins"). Rows that were left out as'
-            " older come in when the source sends them again: `penstock run --full-refresh` reads"
-            " the stream from the start"
+            f" cursor {'.'.join(by['field'])}, which is text, by another rule. From this run on"
+            " whole numbers and ISO 8601 times are compared as such, and between other texts the"
+            ' row that came later wins (docs/incremental.md, "Which row wins"). Rows that were left'
+            " out as older come in when the source sends them again: `penstock run --full-refresh`"
+            " reads the stream from the start"
         )
 
 

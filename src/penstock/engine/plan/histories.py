@@ -138,7 +138,7 @@ def with_history(configured: ConfiguredStream) -> ConfiguredStream:
     if configured.sends:
         raise _refused(
             configured.id,
-            "a model that is compared with what was sent before has none yet",
+            "a model that is compared with earlier sent rows has none yet",
             "leave history out, or have the model read whole each time (sync_mode: full_refresh)",
         )
     full = configured.sync_mode is SyncMode.full_refresh
@@ -163,7 +163,7 @@ def refuse(
     if not kept.local:
         raise _refused(
             stream,
-            "its destination keeps none yet",
+            "its destination keeps no history yet",
             "write to delta:PATH or parquet:PATH on a local path, or leave history out",
         )
     if kept.queried:
@@ -175,7 +175,7 @@ def refuse(
     if kept.soft and disposition.deleted_column is not None:
         raise _refused(
             stream,
-            "its deletes are soft, and a version that is marked is not kept yet",
+            "its deletes are soft, and marked versions are not kept yet",
             "set `deletes: hard`, under which a delete ends the version, or leave history out",
         )
     _refuse_columns(stream, disposition, schema)

@@ -48,9 +48,9 @@ def with_kept_json(
             own = {**stream.json_schema, "properties": properties}
             stream = msgspec.structs.replace(stream, json_schema=own)
             notes.append(
-                f"stream {stream.id}: {', '.join(kept)}: JSON text in its table until now, and so"
-                " from now on, though the schema refers to a known type; `penstock run --recreate`"
-                " gives the table the types"
+                f"stream {stream.id}: {', '.join(kept)}: JSON text in its table, as before, "
+                "though the schema refers to a known type; `penstock run --recreate` gives the "
+                "table the types"
             )
         streams.append(stream)
     if not notes:

@@ -85,10 +85,10 @@ def lost_tables(
     if ahead:
         adopt = state_command("adopt", pipeline, home)
         problems.append(
-            f"{_named(ahead, 'has', 'have')} loads that this home has not given out, in "
-            f"{pipeline.place.lake}: this home is a copy or was restored, or another home has "
-            f"loaded on. Go on with the newer home; or `{adopt}` takes the tables as they are, and "
-            "what they have beyond this home's states comes again"
+            f"{_named(ahead, 'has', 'have')} loads that this home did not begin, in "
+            f"{pipeline.place.lake}: this home is a copy or was restored, or another home loaded "
+            f"later. Go on with the newer home; or `{adopt}` takes the tables as they are, and "
+            "rows beyond this home's states come again"
         )
     return problems
 

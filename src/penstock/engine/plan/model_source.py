@@ -199,7 +199,7 @@ class ModelSource(SourceEndpoint):
             else:
                 self.notes.append(
                     f"{self.stream}: no row has a value of {field.source}: the column comes with "
-                    "the first one, whose type it gets"
+                    "the first value and has its type"
                 )
         return tuple(made) or found
 
@@ -313,7 +313,7 @@ def _dialect(model: Model, config: Mapping[str, Any]) -> Model:
         return model
     if model.text is None or model.text.kind != "csv":
         raise ConfigError(
-            f"source.config: {', '.join(given)}: the source is no CSV or TSV file",
+            f"source.config: {', '.join(given)}: the source is not a CSV or TSV file",
             code="config.source",
             hint="leave it out",
         )

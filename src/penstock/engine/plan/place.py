@@ -203,6 +203,6 @@ def _note_of_connectors(pipeline: Pipeline, place: Place, store: Store) -> tuple
     return (
         f"the connector{'' if one else 's'} of {' and '.join(place.moved)} run{'s' * one} in the "
         f"pipeline file's folder now, {place.folder}; earlier versions ran "
-        f"{'it' if one else 'them'} where Penstock was started: {lines} "
-        f"keep{'s' * one} that, should it find files there by itself",
+        f"{'it' if one else 'them'} where Penstock was started: {lines} keep{'s' * one} that, if "
+        "it looks for files there",
     )

@@ -65,7 +65,7 @@ def keep_cursor(
     try:
         rules.configure(stream, kept)
     except ConfigError:
-        gone = f"; {_text(saved.path)} is no cursor of the stream any more"
+        gone = f"; {_text(saved.path)} is no longer a cursor of the stream"
         raise _changed(stream, saved, cursor, gone) from None
     return kept
 
@@ -78,8 +78,8 @@ def kept_cursor(configured: ConfiguredStream) -> list[str]:
         return []
     now = f"the source's default is {_text(default)} now" if default else "the source names none"
     return [
-        f"stream {configured.id}: its cursor stays {_text(configured.cursor_field)}, by which its"
-        f" saved state goes; {now}"
+        f"stream {configured.id}: its cursor stays {_text(configured.cursor_field)}, which its "
+        f"saved state uses; {now}"
     ]
 
 
@@ -97,8 +97,8 @@ def _changed(stream: Stream, saved: SavedCursor, cursor: FieldPath, why: str) ->
     old, new = _text(saved.path), _text(cursor) or "none"
     back = "" if why else f" put the cursor back (cursor_field: {old}), or"
     return ConfigError(
-        f"stream {stream.id}: its cursor has changed from {old} to {new}{why}: its saved state goes"
-        f" by {old}, and by another cursor the source would pass over rows",
+        f"stream {stream.id}: its cursor has changed from {old} to {new}{why}: its saved state "
+        f"uses {old}, and with another cursor the source would skip rows",
         code="config.cursor_changed",
         hint=f"nothing was changed;{back} have the stream read from the start: `{saved.reset}`",
         stream=str(stream.id),

@@ -107,7 +107,7 @@ class SourceEndpoint(Endpoint[SourceConnector]):
             self.begin_discovery()
             self.kept, self._catalog = True, kept.catalog
             return self._catalog
-        self.observer.phase("discover", f"asking {self._section.use} for its streams")
+        self.observer.phase("discover", f"discovering the streams of {self._section.use}")
         began = time.monotonic()
         try:
             self._catalog = self._asked()
@@ -174,7 +174,7 @@ class SourceEndpoint(Endpoint[SourceConnector]):
         returned, later ones run during the read."""
         kept = self.connector.kept_catalog(self.base_hash)
         if self._section.discover is not None:
-            return "the pipeline says so" if self._section.discover == "first" else None
+            return "the pipeline sets it" if self._section.discover == "first" else None
         spec = self.connector.spec()
         if kept is not None and kept.first:
             return "a read of it failed during a discovery"

@@ -25,7 +25,7 @@ def refuse_other_protocol(store: Store, pipeline: str, protocol: str) -> None:
         f"the saved state of {pipeline!r} is of another protocol: its source was {had.protocol}, "
         f"and a source of {protocol} cannot go on from it",
         code="state.other_protocol",
-        hint=f"`penstock state reset {pipeline}` starts anew, or give the pipeline another name",
+        hint=f"`penstock state reset {pipeline}` starts over, or give the pipeline another name",
     )
 
 
@@ -52,11 +52,11 @@ def refuse_other_source(
         return
     if store.states(pipeline) or sealed():
         raise ConfigError(
-            f"the saved state of {pipeline!r} is that of {shown(had.reference)}, and the pipeline"
-            f" now names {shown(source.text)}, which would go on where the other stopped: give the"
-            " pipeline another name (`--name`), forget the state (`penstock state reset"
-            f" {pipeline}`), or, where both are the same source, say so (`source.same_as:` and"
-            " what `use` was before)",
+            f"the saved state of {pipeline!r} is that of {shown(had.reference)}, and the pipeline "
+            f"now names {shown(source.text)}, which would go on where the other stopped: give the "
+            "pipeline another name (`--name`), forget the state (`penstock state reset "
+            f"{pipeline}`), or, if both are the same source, write the earlier `use` as "
+            "`source.same_as`",
             code="config.other_source",
             where="source.use",
             hint="nothing was read and nothing was changed",

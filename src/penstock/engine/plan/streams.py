@@ -134,9 +134,9 @@ def plan_streams(
         notes.append("the source shows its streams only while it is read")
     if any(s.configured.sync_mode is SyncMode.cdc for s in streams):
         notes.append(
-            "cdc: changes are gone at the source once they are read; after a failure those that no "
-            "state covers are kept, and may come twice; a kill loses what was not sealed yet where "
-            "the source drops changes before it sends them"
+            "cdc: the source drops changes once they are read; after a failure, changes that no "
+            "state covers are kept and may come twice; a kill loses unsealed changes if the "
+            "source drops them before it sends them"
         )
     chosen_cursors = {stream.id: settings.cursor_field for stream, settings in chosen}
     for s in streams:

@@ -159,7 +159,7 @@ class Outlines:
         except SourceError as e:
             self.notes.append(
                 f"{job.where}: it failed on an empty batch of stream {configured.id}, so its "
-                f"columns are taken to be those that it is given: {e.message}"
+                f"columns are taken to be its input's: {e.message}"
             )
             return None
         return None if found is None else row_schema(found)

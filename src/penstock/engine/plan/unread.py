@@ -192,8 +192,8 @@ def unread_notes(
         if stream in unread.passed:
             since = "" if own is None else " of what came after its own last run"
             notes.append(
-                f"{stream}: read from the start{since}, since the source sent its rows in earlier"
-                " runs, which did not want them"
+                f"{stream}: read from the start{since}, since the source sent its rows in earlier "
+                "runs, which did not select it"
             )
         elif with_own(role, states, {stream: own}) != list(states):
             then = "its start" if own is None else "the state of its own last run"

@@ -87,7 +87,7 @@ def _built_in(pipeline: Pipeline) -> list[str]:
         where, instead = (
             ("Spark", "bound Spark with the `spark` block")
             if connector.use == SPARK_SQL
-            else ("Penstock, beside the source", "use a transform that is a WebAssembly component")
+            else ("Penstock, next to the source", "use a transform that is a WebAssembly component")
         )
         problems += [
             f"transforms[{index}].{key} cannot be enforced on {connector.use}, which runs inside "
@@ -226,13 +226,13 @@ def _unsupported(pipeline: Pipeline, place: DestinationEnd) -> list[str]:
             for where, connector in _connectors(pipeline)
         },
         **{
-            f"{where}.folder on a connector that is no process of this machine": (
+            f"{where}.folder on a connector that is not a process of this machine": (
                 connector.folder not in (None, pipeline.place and pipeline.place.folder)
                 and parse_ref(connector.use).kind not in _PROCESSES
             )
             for where, connector in _connectors(pipeline)
         },
-        "resources, which components are told, without a component": (
+        "resources, which only components get, without a component": (
             pipeline.resources is not None
             and pipeline.dialect == "penstock"
             and not _has_component(pipeline)

@@ -259,7 +259,7 @@ class ModelDiff:
         for name, count in state.sets:
             kept = (home / f"{name}.json").is_file()
             if not kept or len(files_of(home / name)) < count:
-                lost = "its snapshot is not there (another home, or it was deleted)"
+                lost = "its snapshot is missing (another home, or it was deleted)"
         if lost:
             self._lost(stream.id, lost)
             return ()
@@ -362,7 +362,7 @@ class ModelDiff:
             return
         what = "no row came"
         if refused:
-            what = f"none of the {refused:,} rows that came has a key of its own"
+            what = f"none of the {refused:,} rows has a key of its own"
         raise SourceError(
             f"{stream.id}: {what}, and {gone:,} rows that were sent before would be removed:"
             " nothing was removed",

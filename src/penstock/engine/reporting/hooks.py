@@ -78,7 +78,7 @@ class Hooks:
             problem = _bounded_post(hook, body, deadline)
         if problem is None:
             return None
-        return self._masker.mask(f"hooks.{key} failed, which changes nothing of the run: {problem}")
+        return self._masker.mask(f"hooks.{key} failed, which does not affect the run: {problem}")
 
     def _run(self, command: tuple[str, ...], body: bytes) -> str | None:
         def log(line: str) -> None:
@@ -119,7 +119,7 @@ def _post(url: str, body: bytes, deadline: float) -> str | None:
             if e.code not in _AGAIN:
                 return problem
         except http.client.HTTPException as e:  # its message may hold a part of the address
-            problem = f"{_shown(url)} did not answer as HTTP has it ({type(e).__name__})"
+            problem = f"{_shown(url)} sent an invalid HTTP answer ({type(e).__name__})"
         except (OSError, ValueError) as e:
             reason = e.reason if isinstance(e, urllib.error.URLError) else e
             problem = f"{_shown(url)} cannot be reached: {reason}"

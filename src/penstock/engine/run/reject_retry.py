@@ -52,11 +52,11 @@ from penstock.store.remembered import Remembered
 from penstock.tasks.storage import storage
 
 NOT_WHOLE = (
-    "its bytes are not a record as its source sent it: a line that is none, a row of typed columns"
-    " (WebAssembly, Spark), a row that a transform made; or an earlier version of Penstock rejected"
-    " it"
+    "its bytes are not a record of its source: an invalid line, a row of typed columns "
+    "(WebAssembly, Spark), a row that a transform made; or an earlier version of Penstock "
+    "rejected it"
 )
-SENT_AGAIN = "the run that rejected it saved no state behind it: the source sends it again"
+SENT_AGAIN = "the run that rejected it saved no state after it: the source sends it again"
 REPLACED = "the rows of its table were replaced since, or are being replaced"
 RESET = "its stream's state was reset since: the source sends it again"
 NOT_SYNCED = "the pipeline does not sync its stream now"
@@ -73,7 +73,7 @@ OTHER_KEY = (
     "rows of its table were merged by another primary key: a later row of its key may have been"
     " replaced"
 )
-VERSIONS = "its table keeps every version of a key, and an older one has no place among them"
+VERSIONS = "its table keeps every version of a key, and an older version cannot be inserted"
 OTHER_MODE = "its table's mode takes no single rows"
 
 

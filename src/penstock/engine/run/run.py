@@ -199,9 +199,9 @@ class Run:
         self._accounting.expect(s.id for s in prepared.plan.streams)
         if recreate and not prepared.destination.has_tables:
             raise ConfigError(
-                "--recreate makes tables anew: this destination is a connector",
+                "--recreate replaces tables: this destination is a connector",
                 code="config.recreate",
-                hint="use --full-refresh, with overwrite where it can",
+                hint="use --full-refresh, with overwrite if it can",
             )
         if self._asked_retry is not None and not prepared.destination.has_tables:
             raise _no_table()
@@ -249,7 +249,7 @@ class Run:
             try:
                 end_old_runs(self._store, lease, self._home, log, seconds, datetime.now(UTC))
             except (StateError, LogError, Cancelled) as e:
-                self._warn(f"old runs were not ended, as `keep` says: {e.message}")
+                self._warn(f"old runs were not removed by `keep`: {e.message}")
 
     def _finish(self, lease: Lease, report: Report) -> None:
         """Stores the report. The run's work is complete, whether or not this succeeds."""
@@ -266,7 +266,7 @@ class Run:
             self._store.release(lease)
         except (StateError, Cancelled) as e:
             self._warn(
-                "the lease of the pipeline was not given back, and the next run takes it over: "
+                "the lease of the pipeline was not released, and the next run takes it over: "
                 f"{e.message}"
             )
 
@@ -480,8 +480,8 @@ class Run:
         """Prepares the run again with the catalog that was discovered during the read, because it
         gives other streams to the source than the kept one."""
         self._accounting.note(
-            "the source's catalogue has changed since the last run: what was read with the one"
-            " before was given up, and was read again with the new one"
+            "the source's catalogue has changed since the last run: rows read with the old one "
+            "were discarded and read again with the new one"
         )
         prepared = prepare(
             self._pipeline, before.source, before.destination, self._store, before.transforms,
@@ -562,7 +562,7 @@ class Run:
         known |= prepared.rules.earlier.passed_over
         return [
             ConfigError(
-                f"the source did not show the stream {entry.name!r}, which the pipeline names",
+                f"the source does not list the stream {entry.name!r}, which the pipeline names",
                 code="config.unknown_stream",
                 stream=entry.name,
                 hint=hint(entry.name, sorted(map(str, sent)), "it showed"),
@@ -695,9 +695,9 @@ def defect(error: Exception, masker: Masker, trace: str = "in this run's log") -
     masked. ``trace``: where the user finds the trace."""
     kind = type(error).__name__
     return Defect(
-        masker.mask(f"Penstock failed where it should not: {kind}: {error}".rstrip(": ")),
+        masker.mask(f"Penstock failed unexpectedly: {kind}: {error}".rstrip(": ")),
         code=f"defect.{kind}",
-        hint=f"this is a fault of ours: please report it with the trace {trace}",
+        hint=f"this is a bug in Penstock: please report it with the trace {trace}",
     )
 
 
@@ -706,7 +706,7 @@ def _refuse_consuming(prepared: Prepared) -> None:
     taken = [str(s.id) for s in prepared.plan.streams if s.configured.sync_mode is SyncMode.cdc]
     if taken:
         raise ConfigError(
-            f"{', '.join(taken)}: what cdc reads is gone at the source, so it cannot be tried",
+            f"{', '.join(taken)}: a cdc read removes changes at the source, so it cannot be tried",
             code="config.cdc",
             hint="try it with sync_mode full_refresh, or run it for good",
         )
@@ -714,8 +714,8 @@ def _refuse_consuming(prepared: Prepared) -> None:
 
 def _no_table() -> ConfigError:
     return ConfigError(
-        "the destination is a connector, which does not show the row that it has of a key:"
-        " a rejected row that is sent now could replace a later one",
+        "the destination is a connector, which does not show its row of a key: a rejected row "
+        "that is sent now could replace a later one",
         code="config.retry",
         hint="a model can send its rejected rows again: retry_rejected (docs/reverse-etl.md)",
     )
@@ -725,7 +725,7 @@ def _log_folder(home: Home, pipeline: Pipeline) -> Path:
     place = home.log(pipeline.pipeline, pipeline.log)
     if "://" in place:
         raise ConfigError(
-            f"log.path {place!r} is an object store: the log needs a folder so far",
+            f"log.path {place!r} is an object store: the log needs a folder",
             code="config.log",
             hint="give a folder that this machine and every Spark worker share",
         )

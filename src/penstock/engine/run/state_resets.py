@@ -64,9 +64,8 @@ def _reset(
     states = store.states(lease.pipeline)
     if streams and not role.splits(states, streams):
         note(
-            "the saved state is one text of which only the source knows what it says of which"
-            " stream: all of it was forgotten, and streams that are not in this run are read"
-            " from the start as well when they run next"
+            "only the source can split the saved state by stream: all of it was forgotten, and "
+            "streams that are not in this run are read from the start as well when they run next"
         )
     reset = Reset(tuple(streams), lambda given: role.without(given, streams))
     store.replace_states(lease, reset.strip(states), reset)

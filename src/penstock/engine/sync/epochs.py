@@ -121,9 +121,9 @@ class Epochs:
         problem = mixed(role, states, sorted(anew), others, self._pipeline)
         if problem is not None:
             raise StateError(
-                f"the source cannot be begun (again): {problem}",
+                f"the source cannot be started (again): {problem}",
                 code="state.mixed_modes",
-                hint="what is sealed is kept, and the saved state is as it was",
+                hint="what is sealed is kept, and the saved state is unchanged",
             )
 
     def _shards_again(

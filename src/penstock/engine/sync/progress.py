@@ -61,8 +61,8 @@ class SyncProgress:
             legacy = StateType.legacy.value
             if before == legacy:
                 unread = (
-                    f". Only the source knows whether it went on from its {legacy} state, which it"
-                    " was given: one that cannot read it began at its start, and rows came again"
+                    f". Only the source knows whether it went on from its {legacy} state: if it "
+                    "could not read it, it began at its start, and rows came again"
                 )
             else:
                 unread = ""
@@ -89,7 +89,7 @@ class SyncProgress:
         left = role.without(saved, names)
         if not left and self.go_on(gone) and not role.splits(saved, names):
             session.observer.note(
-                "the source's one state spoke for rows given up: all is read again"
+                "the shared state covers discarded rows: all streams are read again"
             )
             session.store.replace_states(session.lease, [])
             return

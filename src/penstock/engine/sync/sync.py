@@ -493,7 +493,7 @@ class SyncRun:
         errors = result.errors if lost else result.passing
         left = self._unfinished(start, result)
         if again and lost and not left and not self._plan.open and self._has_all_of(start):
-            self._observer.note("a lane was lost with its process, when all of it had been read")
+            self._observer.note("a lane was lost with its process, after all of it was read")
             return False
         again = again and bool(left or self._plan.open)
         if not again or self._delivery.dead() or self._state_is_held():
@@ -502,7 +502,7 @@ class SyncRun:
         if lost:
             why = "".join(f": {error['message']}" for error in result.errors[-1:])
             self._observer.note(
-                f"a lane was lost with its process; its source was begun again{why}"
+                f"a lane was lost with its process; its source was started again{why}"
             )
         for error in result.passing:
             self._observer.note(_tried_again(start, result, error))

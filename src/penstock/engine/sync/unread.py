@@ -76,8 +76,8 @@ def _give_back(progress: SyncProgress, unread: UnreadStreams) -> None:
     refused = [s for s in inseparable if s not in anew]
     if refused:
         raise StateError(
-            f"{', '.join(map(str, refused))}: no earlier run read it, and only the source knows"
-            " what its one saved state says of which stream",
+            f"{', '.join(map(str, refused))}: no earlier run read it, and only the source can "
+            "split its saved state by stream",
             code="state.unread",
             hint="see `penstock plan` for what can be done; what is sealed is kept",
         )

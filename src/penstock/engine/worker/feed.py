@@ -99,7 +99,7 @@ class OrderFeed:
         known = self._streams.get(one.stream)
         if one.parts and known is not None and one.schema_version not in known.schemas:
             raise Defect(
-                f"no order told schema version {one.schema_version} of {one.stream}",
+                f"no order announced schema version {one.schema_version} of {one.stream}",
                 code="push.unknown_schema",
             )
         began = time.monotonic()

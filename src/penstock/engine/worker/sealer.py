@@ -571,8 +571,8 @@ def too_many(line: RejectLine, quota: int) -> FatalReject:
         f"more than {quota} bytes of records {whose} were rejected in one run of a stream; the last"
         f" one: {line.reason}",
         code="source.dead_letters",
-        hint="see in `penstock rejects` why; raise limits.max_dead_letters of this connector if "
-        "that is meant",
+        hint="`penstock rejects` shows why; raise limits.max_dead_letters of this connector if "
+        "that is intended",
         stream=line.stream,
     )
 

@@ -348,7 +348,7 @@ class ComponentStage:
         if self._runs.get(run.stream) is run:
             del self._runs[run.stream]
         if not (run.well or run.broken):
-            silent = Error("it ended without a word", "system_error", run.stream)
+            silent = Error("it ended without a message", "system_error", run.stream)
             yield from self._run_failed(run, silent)
 
     def _run_failed(self, run: TransformRun, error: Error) -> Iterator[Event]:
