@@ -51,7 +51,7 @@ def test_A16_an_incremental_stream_with_a_key_keeps_one_row_per_key(configure: A
     said = configure(
         StreamOverrides(destination_sync_mode="append"), source_defined_primary_key=KEY
     )
-    assert modes(said) == ("incremental", "append") and said.mode_reason == "the pipeline says so"
+    assert modes(said) == ("incremental", "append") and said.mode_reason == "the pipeline sets it"
 
 
 def test_A16_a_key_that_is_no_property_is_no_reason_to_fail(configure: Any) -> None:

@@ -61,7 +61,7 @@ def matching(
                 f"leave out {'.'.join(path)}",
             )
     if not found:
-        raise _wrong(stream, "they leave nothing", "list what to keep, or exclude the stream")
+        raise _wrong(stream, "they leave no column", "list what to keep, or exclude the stream")
     return found
 
 

@@ -68,7 +68,7 @@ def target_of(
             said, "its source reads it in increments only: each run starts from the beginning"
         )
     if said is not None:
-        return Target(said, overrides.said or "the pipeline says so")
+        return Target(said, overrides.said or "the pipeline sets it")
     if full:
         return Target(DestinationSyncMode.overwrite, "a full refresh brings every row")
     if overrides.unrecorded:

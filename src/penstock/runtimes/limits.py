@@ -38,7 +38,7 @@ def confinement(permissions: Permissions | None, limits: Limits | None) -> Confi
     problems = unenforceable(permissions, limits)
     if problems:
         raise ConfigError(
-            "a process of this machine cannot be held to what the connector is allowed",
+            "a process of this machine cannot be limited to the connector's permissions",
             code="config.unsupported",
             problems=problems,
             hint=f"what cannot be enforced is refused, never ignored: {_INSTEAD}",
@@ -60,7 +60,7 @@ def unenforceable(permissions: Permissions | None, limits: Limits | None) -> lis
         why = no_namespace() if not hosts else None
         if hosts:
             reasons["permissions.network.allowed_hosts"] = (
-                "it can be kept from the whole network ([]), not held to some hosts"
+                "it can be cut off from the whole network ([]), not limited to some hosts"
             )
         elif why is not None:
             reasons["permissions.network.allowed_hosts"] = (

@@ -110,8 +110,8 @@ def _explained(refused: SpawnRefused, order: Order) -> ConnectorError:
             "this machine gives the connector no network namespace: "
             f"{os.strerror(refused.number).lower()}",
             code="connector.start_failed",
-            hint="permissions.network.allowed_hosts: [] holds a process only where it may have one:"
-            " use a container image (PROTOCOL:docker:IMAGE) or a WebAssembly connector",
+            hint="permissions.network.allowed_hosts: [] needs a network namespace for a process: "
+            "use a container image (PROTOCOL:docker:IMAGE) or a WebAssembly connector",
         )
     if refused.step == "cwd":
         return ConnectorError(

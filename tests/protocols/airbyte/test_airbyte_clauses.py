@@ -84,7 +84,7 @@ def test_a_schema_under_the_other_pages_word_is_the_streams() -> None:
     (stream,) = catalog.streams
     assert stream.json_schema == schema
     assert catalog.notes == (
-        "stream users: its catalog has `schema`, which is taken for `json_schema`",
+        "stream users: its catalog has `schema`, which is read as `json_schema`",
     )
     configured = SOURCE.configure(stream, StreamOverrides(columns=("id",)))
     (entry,) = configured_catalog([configured])["streams"]

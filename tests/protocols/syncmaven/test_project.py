@@ -185,9 +185,9 @@ def test_other_files_and_unknown_keys_are_told_and_passed_over(folder: Folder) -
     project = folder.read()
     assert list(project.pipelines) == ["mail"]
     assert sorted(project.notes) == [
-        "models/README.md is not a file of a project: it is passed over",
+        "models/README.md is not a file of a project: it is ignored",
         "off is disabled in syncs/off.yml: --select off runs it",
-        "syncs/mail.yml:3: unknown key 'modell' is passed over; did you mean 'model'?",
+        "syncs/mail.yml:3: unknown key 'modell' is ignored; did you mean 'model'?",
     ]
 
 
@@ -230,7 +230,7 @@ def test_other_files_and_unknown_keys_are_told_and_passed_over(folder: Folder) -
         ("connections/mail.yml", "package: { type: npm, dir: ., command: no-such-program }\n",
          "there is no program 'no-such-program'"),
         ("connections/mail.yml", "package: { type: deno }\n", "'deno' is not known"),
-        ("connections/mail.yml", "credentials: {}\n", "package: it says the `type`"),
+        ("connections/mail.yml", "credentials: {}\n", "package: it needs `type`"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_done_is_refused_by_name(

@@ -87,10 +87,10 @@ def stream_of(raw: Any, apart: Collection[str] = ()) -> tuple[Stream, list[str]]
         raw=raw,
     )
     notes = [
-        f"stream {id}: its catalog gives {name} as text; it is taken for paths" for name in paths
+        f"stream {id}: its catalog gives {name} as text; it is read as paths" for name in paths
     ]
     if schema is not None:
-        notes.append(f"stream {id}: its catalog has `schema`, which is taken for `json_schema`")
+        notes.append(f"stream {id}: its catalog has `schema`, which is read as `json_schema`")
     notes += [f"stream {id}: its catalog's {fault}; it counts as not given" for fault in faults]
     return stream, notes
 

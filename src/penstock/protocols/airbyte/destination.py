@@ -212,8 +212,8 @@ def _stream_notes(stream: WriteStream, source_protocol: str) -> Iterator[str]:
         yield (f"{stream.id}: {', '.join(times)}: times without a declared zone are sent as text")
     if configured.destination_sync_mode is DestinationSyncMode.overwrite:
         yield (
-            f"{stream.id}: whether the old rows stay until the new ones are complete is the"
-            " destination's doing: one that knows no generations empties its table first"
+            f"{stream.id}: whether the old rows stay until the new ones are complete depends on "
+            "the destination: without generations it empties its table first"
         )
     deletes = any(f.source == DELETED_AT for f in fields)
     dedup = configured.destination_sync_mode is DestinationSyncMode.append_dedup

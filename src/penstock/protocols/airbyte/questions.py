@@ -112,8 +112,8 @@ def no_answer(role: Role, command: str, expected: str, answer: Answer) -> NoRetu
         raise error_class(role)(
             f"{command}: the connector's answer is nested too deeply to be read",
             code=f"{role}.too_deep",
-            hint="a schema of some 400 objects inside each other is read; give the deeper part as"
-            " an object without properties, which is kept as JSON text",
+            hint="some 400 levels of nested objects are read; give the deeper part as an object "
+            "without properties, which is kept as JSON text",
         )
     tail = answer.stderr_tail
     said = f"; its last output on stderr: {tail}" if tail else " and wrote nothing to stderr"

@@ -297,7 +297,8 @@ class AirbyteReader:
         if not self._files:
             self._files = True
             yield LogEvent(
-                "WARN", f"{stream}: its records refer to files, which are not taken: only the rows"
+                "WARN",
+                f"{stream}: its records refer to files, which are not read: only the rows are",
             )
 
     def _flush_all(self) -> Iterator[Event]:

@@ -37,9 +37,9 @@ _IMAGES: dict[str, str | None] = {
 class SourceKeys(Section, frozen=True, kw_only=True):
     complete_on: Annotated[
         Literal["status", "exit"],
-        key("What completes a stream of which an Airbyte source reports no status. `status`: exit "
-            "code 0, unless the source logged an ERROR: then its table stays as it was and the "
-            "stream is incomplete. `exit`: exit code 0, whatever was logged."),
+        key("What completes a stream without a status from an Airbyte source. `status`: exit code "
+            "0, unless the source logged an ERROR: then its table stays as it was and the stream "
+            "is incomplete. `exit`: exit code 0, whatever was logged."),
     ] = "status"  # fmt: skip
 
 
@@ -59,6 +59,6 @@ SPEC = ProtocolSpec(
         wrapper="declarative_wrapper",
     ),
     source_keys=SourceKeys,
-    retried="whose transient_error says that it may pass",
+    retried="whose transient_error may pass",
     served=ServeSpec(verb="destination", on_data_error="dlq", every_state=True),
 )

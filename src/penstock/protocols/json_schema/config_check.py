@@ -60,7 +60,7 @@ def validate_config(
     except (jsonschema_rs.ValidationError, ValueError):
         repair = repaired(schema)
         for fault in repair.meant:
-            detail(f"the connector's config schema has a fault that costs no check: {fault}")
+            detail(f"the connector's config schema has a fault that affects no check: {fault}")
         try:
             validator = _validator(repair.schema)
         except (jsonschema_rs.ValidationError, ValueError) as e:

@@ -127,6 +127,6 @@ def _stream_notes(stream: WriteStream, *, foreign: bool) -> Iterator[str]:
         yield f"{stream.id}: times of day are given as text"
     if replaces(stream):
         yield (
-            f"{stream.id}: whether the old rows stay until the new ones are complete is the"
-            " destination's doing; nothing is acknowledged before its run has ended well"
+            f"{stream.id}: whether the old rows stay until the new ones are complete depends on "
+            "the destination; nothing is acknowledged before its run succeeds"
         )

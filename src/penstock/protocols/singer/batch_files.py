@@ -71,7 +71,7 @@ def read_batch(
 def _names(entry: Any) -> tuple[str, tuple[str, ...]]:
     """Returns the name of an entry for messages, and the paths that it may mean."""
     if not isinstance(entry, str):
-        raise BatchError("a BATCH manifest that holds something else than paths")
+        raise BatchError("a BATCH manifest that holds other things than paths")
     path = _local(entry)
     if path is None:
         raise BatchError(f"{entry[:_SHOWN]}: only batches in local files are read")

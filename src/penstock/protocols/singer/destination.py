@@ -59,7 +59,7 @@ class SingerTarget(FixedSpec):
         if said is None:
             log(
                 LogEvent(
-                    "INFO", "the target does not describe itself (--about): any config is taken"
+                    "INFO", "the target does not describe itself (--about): any config is accepted"
                 )
             )
             return ConnectorSpec(protocol=PROTOCOL, config_schema=unknown_schema())
@@ -220,11 +220,11 @@ def _stream_notes(stream: WriteStream, source_protocol: str) -> Iterator[str]:
     if Kind.timestamp in kinds:
         yield f"{stream.id}: timestamps are sent in UTC, to the microsecond"
     if Kind.timestamp_ntz in kinds:
-        yield f"{stream.id}: times without a zone are sent so; a target may take them for UTC"
+        yield f"{stream.id}: times without a zone stay so; a target may read them as UTC"
     if Kind.binary in kinds:
         yield f"{stream.id}: binary values are sent as base64 text"
     if Kind.json in kinds:
-        yield f"{stream.id}: values of no one type are sent as they are; a target may refuse them"
+        yield f"{stream.id}: values of mixed types are sent unchanged; a target may refuse them"
     if with_deletions(stream, schema) is not schema:
         yield (
             f"{stream.id}: {AIRBYTES_DELETED_AT} is sent as {DELETED_AT} too; a target deletes such"

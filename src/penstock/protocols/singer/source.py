@@ -75,7 +75,7 @@ class SingerSource:
         abilities = abilities_of_help(usage.text.decode(errors="replace"))
         if not abilities:
             level = "WARN" if usage.lacks_a_module else "INFO"
-            text = "the tap does not describe itself (--about, --help), so any config is taken"
+            text = "the tap does not describe itself (--about, --help), so any config is accepted"
             log(LogEvent(level, f"{text}: {usage.words}"))
         return ConnectorSpec(protocol=PROTOCOL, config_schema=unknown_schema(), abilities=abilities)
 
@@ -106,9 +106,9 @@ class SingerSource:
             raise SourceError(
                 "discover: the tap's catalog is nested too deeply to be read",
                 code="source.too_deep",
-                hint="a schema of some 400 objects inside each other is read; a catalog of your own"
-                " can be given with `catalog`, with the deeper part as an object without"
-                " properties, which is kept as JSON text",
+                hint="some 400 levels of nested objects are read; a catalog of your own can be "
+                "given with `catalog`, with the deeper part as an object without properties, "
+                "which is kept as JSON text",
             )
         if found is None:
             raise SourceError(

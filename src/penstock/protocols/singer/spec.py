@@ -20,14 +20,14 @@ class TapKeys(Section, frozen=True, kw_only=True):
     catalog_argument: Annotated[
         Literal["auto", "catalog", "properties", "none"],
         key("How a Singer tap takes its catalog: `--catalog`, `--properties`, or not at all. "
-            "`auto`: by what it says of itself, else by trying."),
+            "`auto`: by its own description, else by trying."),
     ] = "auto"  # fmt: skip
 
 
 class TargetKeys(Section, frozen=True, kw_only=True):
     activate_version: Annotated[
         Literal["auto", "always", "never"],
-        key("Send a Singer target ACTIVATE_VERSION: where it says that it takes it, or as told."),
+        key("Send a Singer target ACTIVATE_VERSION. `auto`: if it has that capability."),
     ] = "auto"
 
 

@@ -32,26 +32,26 @@ _CONFIG = {
             "type": "string",
             "minLength": 1,
             "secret": True,
-            "description": "The database that runs the query in Spark's place: "
+            "description": "The database that runs the query instead of Spark: "
             "postgres://USER:PASSWORD@HOST/DATABASE.",
         },
         "separator": {
             "type": "string",
             "pattern": r"^[\t !#-~]$",
-            "description": "Of CSV and TSV files: what stands between fields, one character of "
-            "ASCII. Default: a comma, of TSV a tab.",
+            "description": "Of CSV and TSV files: the character of ASCII between fields. Default: "
+            "a comma; of TSV a tab.",
         },
         "escape": {
             "type": "string",
             "enum": ["", "\\"],
             "default": "",
-            "description": "Of CSV and TSV files: a backslash takes the meaning from the character "
-            "after it. Default: a backslash is a character like others (RFC 4180).",
+            "description": "Of CSV and TSV files: a backslash escapes the character after it. "
+            "Default: a backslash is a character like others (RFC 4180).",
         },
         "allow_empty": {
             "type": "boolean",
             "default": False,
-            "description": "A query without rows may have all rows that were sent removed.",
+            "description": "A query without rows may remove all rows that were sent.",
         },
     },
 }

@@ -40,7 +40,7 @@ def missing(result: Result, rows: int, stream: StreamId) -> DestinationError | N
     return DestinationError(
         f"{stream}: {left} of {rows} rows are missing in the destination's counters",
         code="destination.miscounted",
-        hint="`on_failed_rows: accept` and `isolate` are about rows that it counts as failed; what"
-        " became of these nobody knows, so they are sent again",
+        hint="`on_failed_rows: accept` and `isolate` apply to rows that it counts as failed; the "
+        "result of these is unknown, so they are sent again",
         stream=str(stream),
     )

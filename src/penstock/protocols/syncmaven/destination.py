@@ -52,7 +52,11 @@ class SyncmavenDestination:
             abilities["zod"] = True
             log(LogEvent("WARN", _ZOD))
         elif said.credentials_schema is None:
-            log(LogEvent("WARN", "the destination has no schema of its credentials: any are taken"))
+            log(
+                LogEvent(
+                    "WARN", "the destination has no schema of its credentials: any are accepted"
+                )
+            )
         try:
             streams = ask_streams(runtime, None, timeouts, log)
         except DestinationError as e:
@@ -186,6 +190,6 @@ def _stream_notes(stream: WriteStream) -> Iterator[str]:
         case DestinationSyncMode.append_dedup:
             yield f"{stream.id}: rows of the same key are merged only by a destination that upserts"
         case DestinationSyncMode.overwrite:
-            yield f"{stream.id}: old rows go only where the destination heeds fullRefresh"
+            yield f"{stream.id}: old rows go only if the destination obeys fullRefresh"
         case _:
             return

@@ -36,7 +36,11 @@ class SyncmavenEnrichment:
         if said.zod:
             log(LogEvent("WARN", unreadable("the enrichment describes its credentials")))
         elif said.credentials_schema is None:
-            log(LogEvent("WARN", "the enrichment has no schema of its credentials: any are taken"))
+            log(
+                LogEvent(
+                    "WARN", "the enrichment has no schema of its credentials: any are accepted"
+                )
+            )
         return ConnectorSpec(
             protocol=PROTOCOL,
             config_schema=said.credentials_schema or {},
@@ -69,7 +73,7 @@ class SyncmavenEnrichment:
             return CheckResult(False, e.message)
         finally:
             session.close()
-        return CheckResult(True, "it started; whether it can enrich, rows will show")
+        return CheckResult(True, "it started; only rows show whether it can enrich")
 
     def outline(self, runtime: Host, request: TransformRequest, columns: Any) -> Any | None:
         """Returns the input's columns and those that the pipeline declares; starts nothing."""

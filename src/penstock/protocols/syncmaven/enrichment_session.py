@@ -128,7 +128,7 @@ class EnrichmentSession:
                             LogEvent("WARN", f"{type(item).__name__}: no answer to a request")
                         )
         if block == b"" and not found:
-            raise died(self._channel, "while it was asked", ENRICHMENT)
+            raise died(self._channel, "during a request", ENRICHMENT)
         return found
 
     def _silent(self, *, read: bool) -> SourceError:

@@ -160,7 +160,7 @@ class _Reading:
             if key not in _KEYS[kind]:
                 near = closest(key, _KEYS[kind])
                 meant = f"; did you mean {near!r}?" if near is not None else ""
-                self.notes.append(f"{file.at(key)}: unknown key {key!r} is passed over{meant}")
+                self.notes.append(f"{file.at(key)}: unknown key {key!r} is ignored{meant}")
 
     def _refused(self, file: File, sync: Values) -> None:
         if sync.get("mapping"):
@@ -255,11 +255,11 @@ class _Reading:
             entries = cast(list[Any], given) if isinstance(given, list) else [given]
             for entry in entries:
                 if not isinstance(entry, dict):
-                    self._fault(file, key, f"{key}: each has its `connection`, and `options`")
+                    self._fault(file, key, f"{key}: each entry has a `connection` and `options`")
                     continue
                 one = cast(Values, entry)
                 for name in one.keys() - set(_ENRICHMENT):
-                    self.notes.append(f"{file.at(key)}: unknown key {name!r} is passed over")
+                    self.notes.append(f"{file.at(key)}: unknown key {name!r} is ignored")
                 made = self._connector(file, key, one.get("connection"), put)
                 options = self._mapping(file, key, {key: one.get("options")}, _KEYS_TO_VALUES)
                 what = "its `penstock` holds keys of an enrichment in a pipeline file"
@@ -288,7 +288,7 @@ class _Reading:
     def _launch(self, file: File, key: str, given: Any) -> Values | None:
         """Returns how a connection's package is run; None: it cannot be run."""
         if not isinstance(given, dict):
-            return self._fault(file, key, "package: it says the `type` and its `image` or `dir`")
+            return self._fault(file, key, "package: it needs `type`, and `image` or `dir`")
         package = cast(Values, given)
         kind = package.get("type", "docker")
         if kind == "docker" and package.get("image"):

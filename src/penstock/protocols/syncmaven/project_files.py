@@ -204,9 +204,7 @@ def files_in(folder: Path, kind: str, notes: list[str]) -> list[File]:
             continue
         if path.is_dir() or path.suffix not in endings:
             what = "folder" if path.is_dir() else "file"
-            notes.append(
-                f"{path.relative_to(folder)} is not a {what} of a project: it is passed over"
-            )
+            notes.append(f"{path.relative_to(folder)} is not a {what} of a project: it is ignored")
             continue
         file = File(path, folder)
         file.read()

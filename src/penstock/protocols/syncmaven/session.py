@@ -244,8 +244,8 @@ _NO_RESULT = (
     "counts are written. See its last output in the log"
 )
 _NO_CLEAN_END = (
-    "it gave no stream-result, and its end counts only by itself, with exit code 0, after it read"
-    " all of its input. See its last output in the log"
+    "it gave no stream-result, and its end counts only by exit code 0 after it read all of its "
+    "input. See its last output in the log"
 )
 
 

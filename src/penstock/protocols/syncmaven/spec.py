@@ -9,13 +9,13 @@ from penstock.config.sections import Section, key
 class DestinationKeys(Section, frozen=True, kw_only=True):
     checkpoint_every: Annotated[
         int | None,
-        key("Rows after which a Syncmaven destination ends the stream and says how many it took; "
-            "what it took is not sent again. Each checkpoint is a new process and a new stream to "
+        key("Rows after which a Syncmaven destination ends the stream and reports how many it "
+            "took; those are not sent again. Each checkpoint is a new process and a new stream to "
             "it. Default: one, at the end.", literal="positive_int"),
     ] = None  # fmt: skip
     on_failed_rows: Annotated[
         Literal["fail", "isolate", "accept"],
-        key("A Syncmaven destination says that rows failed, and not which: the run fails and they "
+        key("A Syncmaven destination reports that rows failed, not which: the run fails and they "
             "are sent again (`fail`), they are sent again in ever smaller checkpoints until those "
             "that fail alone are rejects (`isolate`), or they count as left out (`accept`)."),
     ] = "fail"  # fmt: skip

@@ -59,7 +59,7 @@ def _inspected(engine: Engine, reference: str) -> dict[str, Any] | None:
         words = said(done).lower()
         if "no such image" in words or "not known" in words or "not found" in words:
             return None
-        raise refusal(f"the image {reference} cannot be looked at: {said(done)}")
+        raise refusal(f"the image {reference} cannot be inspected: {said(done)}")
     return cast(dict[str, Any], json.loads(done.stdout)[0])
 
 

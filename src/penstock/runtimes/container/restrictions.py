@@ -80,7 +80,7 @@ def restrictions_of(
         )
     if problems:
         raise ConfigError(
-            "a container of this machine cannot be held to what the connector is allowed",
+            "a container of this machine cannot be limited to the connector's permissions",
             code="config.unsupported",
             problems=problems,
             hint="what cannot be enforced is refused, never ignored: remove it from the file",
@@ -125,7 +125,7 @@ def unenforceable(
                 f"{path} is not the full path of a folder, without commas"
             )
     if limits and limits.max_keys is not None:
-        reasons["limits.max_keys"] = "it is of components alone"
+        reasons["limits.max_keys"] = "it is for components only"
     return [
         f"{key} cannot be enforced on a connector that runs as a container: {why}"
         for key, why in reasons.items()

@@ -115,8 +115,8 @@ class ContainerRuntime:
             )
         if restrictions.reach and not image.shell:
             raise ConfigError(
-                f"the image {image.reference} has no shell, which has to wait for the way to the "
-                "hosts that it is allowed",
+                f"the image {image.reference} has no shell, which must wait until the allowed "
+                "hosts can be reached",
                 code="config.unsupported",
                 hint="remove permissions.network.allowed_hosts, or use an image with /bin/sh",
             )
@@ -277,7 +277,7 @@ class ContainerChannel:
         deadline = time.monotonic() + _CREATE_BOUND
         while self._process.wait(0.0) is None:
             asked = ["inspect", "--format", "{{.State.Pid}}", self.name]
-            said_pid = self._engine.output(asked, "a container cannot be looked at").strip()
+            said_pid = self._engine.output(asked, "a container cannot be inspected").strip()
             if said_pid.isdigit() and int(said_pid):
                 try:
                     egress.open(int(said_pid), os.path.basename(self._files.path or ""))

@@ -61,7 +61,7 @@ class ComponentRuntime:
             ) from None
         if digest_of(content) != self.component.digest:
             raise error_class(self.role)(
-                f"the component {path} is not the file that was planned with",
+                f"the component {path} differs from the planned file",
                 code="connector.changed",
                 hint="run again; on a cluster every worker needs the same file",
             )

@@ -182,7 +182,7 @@ WIDE = [
      ["files of the kernel, and with them every process of yours (/proc/self)",
       "files of the kernel, and with them every process of yours (/sys)"]),
     ({"fs": {"preopens": ["../../..", "data", ""]}}, {},
-     [f"a folder that is another one wherever it runs ({p})" for p in ("../../..", "data", "")]),
+     [f"a folder that differs wherever it runs ({p})" for p in ("../../..", "data", "")]),
     ({"fs": {"preopens": [HOME, f"{HOME}/..", f"{HOME}/data", f"{HOME}s"]}}, {},
      [f"your home folder, or one around it ({p})" for p in (HOME, f"{HOME}/..")]),
     ({"fs": {"preopens": ["/"]}}, {"fs": ("/",)}, []),

@@ -221,8 +221,8 @@ def _parsed(text: bytes) -> tuple[ComponentManifest, tuple[str, ...]]:
     if never:
         warnings = (
             *warnings,
-            "its env.allowed_vars name what no connector is given, variables of Spark's and of "
-            f"Penstock's own: {', '.join(map(ascii, never))}",
+            "its env.allowed_vars name variables of Spark's and of Penstock's own, which no "
+            f"connector gets: {', '.join(map(ascii, never))}",
         )
     if manifest.protocol_version != PROTOCOL_VERSION:
         warnings = (

@@ -79,7 +79,7 @@ def effective(
     values = [line.value for line in rulings]
     if problems := _writable_all_the_same(values[2]):
         raise ConfigError(
-            "the component cannot be held to what it may only read",
+            "the component's read-only folders cannot be enforced",
             code="config.unsupported",
             problems=problems,
             hint="list the other folders, and not one that contains the read-only one",
@@ -204,7 +204,7 @@ def _holds_much(path: str) -> str | None:
     """Describes a folder whose grant exposes far more than a connector needs; None for any
     other."""
     if not os.path.isabs(path):
-        return "a folder that is another one wherever it runs"
+        return "a folder that differs wherever it runs"
     real = _real(path)
     if real == os.sep:
         return "the root folder, and with it every file"

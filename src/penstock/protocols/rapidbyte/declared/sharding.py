@@ -19,11 +19,11 @@ from penstock.protocols.rapidbyte.declared.stream_context import context_of
 from penstock.protocols.rapidbyte.wire.messages import ColumnSchema, StreamContext
 
 _WHY_NOT = "its source is not known to divide it, and would read all of it in each shard"
-_UNPINNED = "`resources.parallelism` or its pin says in how many parts its source is to divide it"
+_UNPINNED = "`resources.parallelism` or its pin sets into how many parts its source divides it"
 _CURSOR = "only a full refresh is divided"
 _BY_ID = (
-    "divided by `id`, which may be negative in no row, for such rows are in no part"
-    " (`resources.parallelism: 1` reads the stream whole)"
+    "divided by `id`: rows with a negative `id` are in no part (`resources.parallelism: 1` reads "
+    "the stream whole)"
 )
 
 

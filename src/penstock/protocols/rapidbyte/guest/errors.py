@@ -98,14 +98,14 @@ def _explained(role: Role, error: Exception, host_fault: ConnectorFault | None) 
         return branch(message, code=f"connector.{error.code}", hint=error.hint)
     if isinstance(error, BadAnswer):
         return branch(
-            f"the {role} answered what it may not: {error}",
+            f"the {role} gave a forbidden answer: {error}",
             code="connector.bad_answer",
             hint="this is a fault of the connector",
         )
     return branch(
         f"the {role} failed: {error!r}",
         code="connector.failed",
-        hint="report this: a fault of ours",
+        hint="report this: a bug in Penstock",
     )
 
 

@@ -291,8 +291,8 @@ class HostFunctions:
                 f"the {self.role} put aside more than {self._bounds.dead_letters} bytes of records "
                 "in one run of a stream",
                 code="connector.dead_letters",
-                hint="see in `penstock rejects` why; raise limits.max_dead_letters of this "
-                "connector if that is meant",
+                hint="`penstock rejects` shows why; raise limits.max_dead_letters of this "
+                "connector if that is intended",
             )
         category = error_category if error_category in CATEGORIES else "internal"
         letter = DeadLetter(
@@ -361,12 +361,12 @@ class HostFunctions:
     def _check_stopped(self) -> None:
         if self._stopped:
             self._refuse_again()
-            raise refusal("internal", "STOPPED", "nobody listens any more")
+            raise refusal("internal", "STOPPED", "the reader is gone")
 
     def _refuse_again(self) -> None:
         self._refusals += 1
         if self._refusals > _REFUSALS_TO_STOP:
-            raise QueueAbandoned("nobody listens any more, and it does not stop")
+            raise QueueAbandoned("the reader is gone, and it does not stop")
 
     def release(self) -> None:
         """Closes the sockets and drops the frames that the guest left."""

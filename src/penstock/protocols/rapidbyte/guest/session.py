@@ -58,7 +58,7 @@ def load(
     except MalformedBinary as e:
         raise _no_component(e) from e
     if plain:
-        return CompiledConnector(role, cache.component(binary), memories, "it was asked for")
+        return CompiledConnector(role, cache.component(binary), memories, "it was requested")
     try:
         return CompiledConnector(role, cache.component(wrap(binary)), memories, None)
     except (Unsupported, Trap) as e:
