@@ -201,7 +201,7 @@ def not_ours(error: BaseException) -> PenstockError | None:
     match error.errno:
         case errno.ENOSPC | errno.EDQUOT:
             return LogError(
-                f"the disk is full, or the user's share of it{at}",
+                f"the disk is full, or this user's quota{at}",
                 code="disk.full",
                 where=file,
                 hint="free some space there (`df -h` and `df -i` show the disks), then run again: "
@@ -209,11 +209,11 @@ def not_ours(error: BaseException) -> PenstockError | None:
             )
         case errno.EROFS:
             return LogError(
-                f"the disk can only be read{at}",
+                f"the disk is read-only{at}",
                 code="disk.read_only",
                 where=file,
-                hint="mount it so that it can be written, or name a folder on another disk "
-                "(PENSTOCK_HOME, `log.path`), then run again",
+                hint="mount it writable, or name a folder on another disk (PENSTOCK_HOME, "
+                "`log.path`), then run again",
             )
         case errno.EIO:
             return LogError(

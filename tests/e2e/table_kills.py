@@ -170,7 +170,7 @@ def _assert_ended_as_killed(it: Cell, killed: Ended) -> None:
     else:
         assert killed.code == 0, (killed.code, killed.report, killed.told[-2000:])
         assert killed.report is not None
-        assert any("begun again" in note for note in killed.report["notes"])
+        assert any("started again" in note for note in killed.report["notes"])
 
 
 def _assert_sound(place: Place, it: Cell) -> None:

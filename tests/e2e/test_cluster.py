@@ -85,7 +85,7 @@ def test_a_killed_executor_costs_an_epoch_and_no_row_L4(cluster: Cluster, tmp_pa
     assert_whole(place)
     words = next(iter(executors.values())).split()
     host, number = (words[words.index(f"--{word}") + 1] for word in ("hostname", "executor-id"))
-    notes = [n for n in ended.report["notes"] if "its source was begun again" in n]
+    notes = [n for n in ended.report["notes"] if "its source was started again" in n]
     assert len(notes) == 1 and f"worker {host} (executor {number})" in notes[0], notes
     assert not place.left_after(15)
 
@@ -230,7 +230,7 @@ def test_a_run_whose_workers_do_not_see_the_log_says_so_and_goes_on_where_they_d
     assert (ended.code, ended.error["code"]) == (6, "log.not_shared"), ended.report
     assert "127.0.0.2 (executor" in ended.error["message"]
     assert str(place.home) in ended.error["message"]
-    notes = [note for note in ended.report["notes"] if "was begun again" in note]
+    notes = [note for note in ended.report["notes"] if "was started again" in note]
     assert notes and all("127.0.0.2 (executor" in note for note in notes), ended.report["notes"]
     assert place.rows("s0") == []
 

@@ -72,7 +72,7 @@ class Enriched:
         return self.site.run(source, enrichments=[self.section(told, **(how or {}))], **parts)
 
     def asked(self) -> list[int]:
-        """``seq`` of every row that it was asked for, in order."""
+        """``seq`` of every row that it was requested, in order."""
         lines = [json.loads(line) for line in self.sink.read_text().splitlines()]
         requests = [m["payload"]["row"] for m in lines if m["type"] == "enrichment-request"]
         return [row["seq"] for row in requests]

@@ -113,7 +113,7 @@ def test_a_model_none_of_whose_rows_has_a_key_removes_nothing(users: MakeUsers) 
     here.send("mirror")
     refused = here.send("mirror", "SELECT nullif(id, id) AS id, name FROM {users}")
     assert refused.exit_code != 0 and refused.error["code"] == "source.empty_model"
-    assert "none of the 2 rows that came has a key of its own" in refused.error["message"]
+    assert "none of the 2 rows has a key of its own" in refused.error["message"]
     assert here.table() == {1: "Ann", 2: "Bob"}
     assert sent(here.send("mirror")) == 0, "its state stayed as it was"
 

@@ -81,6 +81,6 @@ def test_a_plan_says_where_readers_may_find_a_file_gone(
     site: MakeSite, format: str, mode: dict[str, str], rewrites: bool
 ) -> None:
     notes = planned(site(format=format), defaults=mode)["notes"]
-    found = [n for n in notes if "may find a file gone" in n]
+    found = [n for n in notes if "may miss a file" in n]
     assert len(found) == rewrites
     assert all(n.startswith("s0, s1: ") and "delta:PATH" in n for n in found)

@@ -90,11 +90,11 @@ def test_files_are_planned_checked_and_chosen_together(folder: Folder) -> None:
         (("a.yaml", "parquet:./lake"), "parquet:./lake is not"),
         (("a.yaml", "b.yaml", "parquet:./lake"), "parquet:./lake is not a pipeline file"),
         (("a.yaml", "a.yaml"), "a.yaml is named twice"),
-        (("a.yaml", "b.yaml", "--name", "x"), "--name is of one pipeline"),
-        (("a.yaml", "b.yaml", "--profile", "p.json"), "--profile is of one run"),
+        (("a.yaml", "b.yaml", "--name", "x"), "--name names one pipeline"),
+        (("a.yaml", "b.yaml", "--profile", "p.json"), "--profile covers one run"),
         (("a.yaml", "--select", "a"), "--select chooses among several"),
         ((".", "--select", "c"), "there is no 'c'"),
-        (("./empty",), "without pipeline files, and no project"),
+        (("./empty",), "no pipeline files, and is not a project"),
     ],
 )
 def test_words_that_name_no_pipelines_are_refused_before_any_runs(

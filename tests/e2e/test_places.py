@@ -93,7 +93,7 @@ def test_L3_the_hints_of_a_restored_home_and_of_a_lost_table_run_as_printed(site
     shutil.rmtree(here.home.path)
     shutil.move(copy, here.home.path)
     planned = here.cli("plan", "p/shop.yaml", "--json", "--home", str(here.home.path), **away)
-    assert "not given out" in planned.json["problems"][0]
+    assert "did not begin" in planned.json["problems"][0]
     told = run().json
     assert told["error"]["code"] == "state.table_ahead"
     (adopt,) = commands(told["error"]["hint"])

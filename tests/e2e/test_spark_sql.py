@@ -353,7 +353,7 @@ def test_l4_what_a_lost_lane_had_sealed_is_part_of_the_one_answer(tmp_path: Path
     here = Killed(Site(tmp_path / "site"), "append", delay=0.002)
     code, report = here.run("after-seal:5@child")
     assert here.struck.exists() and code == 0, report
-    assert any("begun again" in note for note in report["notes"]), report["notes"]
+    assert any("started again" in note for note in report["notes"]), report["notes"]
     wanted = Counter(seq % 7 for seq in range(1, 201))
     assert picked(here.site.rows("s0"), "id", "n") == sorted(wanted.items())
     assert report["streams"][0]["committed"] == 200 and report["streams"][0]["written"] == 7
@@ -368,4 +368,4 @@ def test_l6_the_epochs_of_a_full_refresh_are_one_answer(tmp_path: Path) -> None:
     assert here.struck.exists() and code == 0, report
     wanted = Counter(seq % 7 for seq in range(1, 201))
     assert picked(here.site.rows("s0"), "id", "n") == sorted(wanted.items())
-    assert not any("exact over each" in note for note in report["notes"])
+    assert not any("exact within each" in note for note in report["notes"])

@@ -229,7 +229,7 @@ def test_L3_two_writers_of_one_parquet_table_both_commit(tmp_path: Path, loads: 
     for thread in threads:
         thread.join()
     notes = [n for done in outcomes.values() for o in done for n in o.notes]
-    assert any("another writer was at table t" in n for n in notes)
+    assert any("another writer changed table t" in n for n in notes)
     for key, done in outcomes.items():
         assert all(isinstance(o, LoadResult) for o in done), (key, done)
         assert not any(o.repeated for o in done)

@@ -143,7 +143,7 @@ def test_another_writer_in_between_is_a_conflict_not_a_loss(
     assert ids(tables) == [1, 7]
     theirs.append(loads.load(2, [{"id": 8}], key="theirs"))
     outcome = tables.commit(spark, LOCAL, [upsert])[0]  # tried again
-    wanted = LoadResult(1, notes=("another writer was at table t: committed at try 2",))
+    wanted = LoadResult(1, notes=("another writer changed table t: committed at try 2",))
     assert by_spark(outcome, "several rows of a key") == wanted
     assert ids(tables) == [1, 7, 8]
 

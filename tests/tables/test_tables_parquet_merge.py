@@ -200,7 +200,7 @@ def test_a_merge_beside_another_writer_is_a_conflict_not_a_loss(
     assert caught.value.code == "destination.conflict"
     assert rows(tables, "id", "v") == [(1, "old"), (2, "theirs")]
     others.append(dedup(loads, 2, [{"id": 3, "v": "theirs"}], key="other"))
-    assert put(tables, mine).notes == ("another writer was at table t: committed at try 2",)
+    assert put(tables, mine).notes == ("another writer changed table t: committed at try 2",)
     assert rows(tables, "id", "v") == [(1, "new"), (2, "theirs"), (3, "theirs")]
 
 

@@ -14,14 +14,16 @@ ADDRESS = "/p/shop.yaml/edit"
 CONFIGS = {
     "as the schema has it": "region: eu\ntoken: ${T}\nrows: 10\nauth: {kind: open, note: x}\ntags: [a, b]",
     "numbers as text": "region: 'eu'\ntoken: '${T}'\nrows: '10'\nauth: { kind: open }\ntags: [1, '2', 3.0]",
-    "references": "region: ${R}\ntoken: \"${T}\"\nrows: ${ROWS:-5}\nauth: {kind: \"open\", note: '${N}'}\ntags: ['${A}', b]",
+    "references": "region: ${R}\ntoken: \"${T}\"\nrows: ${ROWS:-5}\nauth: {kind: \"open\", note: "
+    "'${N}'}\ntags: ['${A}', b]",
     "no value": "region:\ntoken: ~\nrows: null\nauth:\ntags: []",
     "nothing": "{}",
     "not in this order": "tags:   # kept\n- b\n-   a  # a\nauth:\n  note: \"\"\n  kind:   open\nrows: 0x10\ntoken: ${T}\nregion: us",
     "other kinds": "region: [eu]\ntoken: {a: 1}\nrows: many\nauth: open\ntags: a,b",
     "no such forms": "region: xx\ntoken: ${T}\nrows: 1.0\nauth: {kind: other, x: 1}\ntags: [ '', ' a ', \"b\\nc\" ]",
     "no constant": "region: eu\ntoken: !secret '${T}'\nauth: {key: \"${K}\"}\nmore: {z: 1, a: 2}",
-    "lines": "region: eu\ntoken: ${T}\nauth:\n  kind: open\n  note: |\n    one\n      two\n\n    three\ntags: ['x: y', \"#\", '- z']",
+    "lines": "region: eu\ntoken: ${T}\nauth:\n  kind: open\n  note: |\n    one\n      two\n\n    "
+    "three\ntags: ['x: y', \"#\", '- z']",
     "aliases": "region: &r eu\ntoken: ${T}\nauth: {kind: open, note: *r}\ntags: &t [a]\nagain: *t",
 }  # fmt: skip
 MORE = """
@@ -116,7 +118,7 @@ def test_a_fault_stands_beside_its_field_before_anything_is_saved(pages: Start) 
     given = PageForms(site.edit_page()).sent(ADDRESS)
     shown = site.ask(ADDRESS, "POST", {**given, "source:rows": "many", "do": "save"})
     field = shown.text.partition('id="f-source_3arows"')[2][:400]
-    assert "this is no number" in field and file.read_text() == had
+    assert "this is not a number" in field and file.read_text() == had
     shown = site.ask(ADDRESS, "POST", {**given, "source:rows": "1.5", "do": "preview"})
     field = shown.text.partition('id="f-source_3arows"')[2][:400]
     assert 'role="alert"' in field and file.read_text() == had

@@ -19,7 +19,8 @@ ODD: dict[str, str] = {
     "texts in lines": "a: |\n  one\n  two\n\nb: >-\n  folded\n  text\n# end\nc: |+\n  kept\n\n\nd: 1\n",
     "long words": "a: one\n  two\n  three  # c\nb: \"one\n  two\"\n",
     "deep indents": "a:\n      b:\n         c: 1\n         # in c\n         d: 2\n      e: 3\n",
-    "lists": "a:\n- 1\n- 2   # two\n# between\n- 3\nb:\n    -   x: 1\n        y: 2\n    -   x: 3\nc:\n  - - 1\n    - 2\n",
+    "lists": "a:\n- 1\n- 2   # two\n# between\n- 3\nb:\n    -   x: 1\n        y: 2\n    -   x: "
+    "3\nc:\n  - - 1\n    - 2\n",
     "anchors": "a: &one { x: 1 }\nb: *one\nc: &two text\nd: *two\n",
     "tags": "a: !secret abc\nb: !!str 5\nc: !secret '${V}'\n",
     "no last line break": "a: 1\nb:\n  c: 2",

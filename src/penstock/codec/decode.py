@@ -519,7 +519,7 @@ def inexact_keys(key: Sequence[FieldPath], losses: Losses) -> list[RowReject]:
 
 def _inexact(path: FieldPath) -> str:
     """Returns the reason of a reject, with a hint at a column type that holds the value."""
-    again = "`penstock run --recreate` writes the table again, with the types of now"
+    again = "`penstock run --recreate` writes the table again, with today's types"
     if len(path) != 1:
         return f"{INEXACT_KEY} ({again})"
     return (

@@ -122,8 +122,8 @@ def _guard(root: "duckdb.DuckDBPyConnection") -> None:
     ).fetchone()
     if lost is not None:
         raise ConfigError(
-            f"DuckDB {version()} does not keep the digits of JSON numbers: it makes {lost[1]} of "
-            f"{lost[0]}, so no record was decoded",
+            f"DuckDB {version()} does not keep the digits of JSON numbers: it reads {lost[0]} as "
+            f"{lost[1]}, so no record was decoded",
             code="config.duckdb",
             hint=install(_permitted()),
         )

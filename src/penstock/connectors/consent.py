@@ -36,7 +36,7 @@ class ConsentRequest(msgspec.Struct, frozen=True, kw_only=True):
             replace(path, msgspec.json.encode({"connector": self.connector, "asks": kept}))
         except OSError as e:
             raise ConfigError(
-                f"the yes to {self.connector} cannot be kept: {path}: {e.strerror}",
+                f"the consent to {self.connector} cannot be saved: {path}: {e.strerror}",
                 code="config.home",
                 hint="set PENSTOCK_HOME or --home to a folder that you may write to",
             ) from None
@@ -44,7 +44,7 @@ class ConsentRequest(msgspec.Struct, frozen=True, kw_only=True):
     def refusal(self) -> ConfigError:
         """Returns the error for a component without consent."""
         return ConfigError(
-            f"{self.connector} asks for what needs your yes",
+            f"{self.connector} requests what needs your consent",
             code="connector.consent",
             problems=[f"{self.connector} asks for {ask}" for ask in self.asks],
             hint="name in the pipeline file what it may reach (permissions.network.allowed_hosts, "

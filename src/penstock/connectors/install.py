@@ -496,7 +496,7 @@ def _in_place_of_pins(
 ) -> str:
     """Resolves with the constraints in place of what packages request: an old connector may pin
     exactly the dependency that no longer works. Raises ``UvFailed``."""
-    progress("a package's own pin contradicts the constraints, which are taken in its place")
+    progress("a package's own pin contradicts the constraints, which replace it")
     try:
         return compiled("--overrides", str(constraints))
     except UvFailed as e:
@@ -587,7 +587,7 @@ def _script(wanted: PackageRequest, venv: Path) -> str:
     if len(likely) == 1:
         return likely[0]
     raise ConnectorError(
-        f"connector {wanted.reference!r}: package {wanted.package} has no executable that is it "
+        f"connector {wanted.reference!r}: package {wanted.package} has no connector executable "
         f"(its scripts: {', '.join(names) or 'none'})",
         code="connector.no_executable",
         hint=f"looked for: {', '.join(wanted.scripts)}; is it a connector?",

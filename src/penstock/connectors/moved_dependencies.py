@@ -25,20 +25,20 @@ MOVED = (
     MovedDependency(
         re.compile(r"No module named '?pkg_resources"),
         "setuptools<80",
-        "it is older than the setuptools that came without pkg_resources",
+        "it needs pkg_resources, which newer setuptools lack",
     ),
     # airbyte:source-hubspot@5.7.0 requires only pendulum<3.0.0; 2.1.2 has to be built.
     MovedDependency(
         re.compile(r"module 'pendulum(?:\.\w+)?' has no attribute|from 'pendulum[.']"),
         "pendulum>=2,<3",
-        "it needs pendulum 2: where nothing excludes older ones the newest with wheels is 0.4, and"
-        " pendulum 3 has other names",
+        "it needs pendulum 2: without a lower bound 0.4 is the newest with wheels, and pendulum 3 "
+        "has other names",
     ),
     # airbyte:source-file 0.5.40 to 0.6.0, airbyte:source-s3 4.14.5 to 4.16.1.
     MovedDependency(
         re.compile(r"no version of smart-open\[(all|s3)\]=="),
         "smart-open[{0}]>=5,<7",
-        "its release asks for a smart-open of its own version, which does not exist",
+        "its release requires a smart-open of its own version, which does not exist",
     ),
 )
 """In the order to look."""

@@ -134,7 +134,7 @@ class BuildPolicy(msgspec.Struct, frozen=True):
         if not sys.platform.startswith("linux"):
             return
         if not Path(python).resolve().is_relative_to(self.folder.resolve()):
-            raise _not_confined(python, "uv takes another Python than the one that it is given")
+            raise _not_confined(python, "uv uses another Python than the given one")
 
     def run(self, progress: Progress, *arguments: str) -> str:
         """Runs uv, which may build, with a Python from :meth:`python`. Provides an old setuptools
@@ -238,11 +238,11 @@ def needs_build(words: str) -> str | None:
 def refused(wanted: PackageRequest, package: str, why: str) -> ConnectorError:
     """Returns the error for a package that would have to be built and may not be."""
     return ConnectorError(
-        f"connector {wanted.reference!r}: {package} exists as source only, and to build it is to "
-        f"run its code: {why}",
+        f"connector {wanted.reference!r}: {package} exists as source only, and a build runs its "
+        f"code: {why}",
         code="connector.build_refused",
-        hint="build it once where that is allowed (`penstock add`): an environment that is there "
-        "is used; or choose a version that has wheels",
+        hint="build it once where that is allowed (`penstock add`): an existing environment is "
+        "used; or choose a version that has wheels",
     )
 
 

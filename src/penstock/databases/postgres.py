@@ -119,8 +119,8 @@ def refuse_cursor(query: DatabaseQuery, columns: Sequence[ResultColumn], name: s
     unordered = of is not None and of.oid == _NUMERIC and of.field.type == _TEXT
     if of is not None and (unordered or of.oid not in _ORDERED):
         raise ConfigError(
-            f"stream {query.name}: the cursor {name} is {of.type}, whose values are not ordered"
-            " here as in the database",
+            f"stream {query.name}: the cursor {name} is {of.type}, whose order here differs from "
+            "the database's",
             code="config.cursor",
             stream=query.name,
             hint="CAST it in the query to an integer, NUMERIC(P, S), text, uuid, date or timestamp",

@@ -68,7 +68,7 @@ class DatabaseRows:
                         block = self._queue.get(self._every)
                     except TooLong:
                         if watch.gone:
-                            silent = "it does not answer any more"
+                            silent = "it no longer answers"
                             raise unreachable(ConnectionError(silent)) from None
                         block = None
                     except WriterFailed as e:
@@ -134,7 +134,8 @@ def _table(block: Any, columns: Sequence[ResultColumn], query: DatabaseQuery) ->
             f"a value of the query's rows fits no column: {said}",
             code="source.query_failed",
             stream=query.name,
-            hint="dates like 'infinity' and NUMERIC's NaN have no equal: CAST the column to text",
+            hint="dates like 'infinity' and NUMERIC's NaN have no counterpart: CAST the column to "
+            "text",
         ) from None
     fields = [pa.field(c.field.name, a.type) for c, a in zip(columns, made, strict=True)]
     return pa.Table.from_arrays(made, schema=pa.schema(fields))

@@ -70,16 +70,16 @@ def table_failure(failure: BaseException, table: str) -> PenstockError:
             f"a file of table {table} is missing: {' '.join(summary(failure).split())}",
             code=WRITE_FAILED,
             where=table,
-            hint="nothing was loaded: the load is written down and repeated next time. Restore the"
-            " file from a copy; without a copy, move the table's folder away, and"
-            " `penstock run --recreate` reads its streams from the start",
+            hint="nothing was loaded: the load is recorded and repeated next time. Restore the "
+            "file from a copy; without a copy, move the table's folder away, and `penstock run "
+            "--recreate` reads its streams from the start",
         )
     if not _is_of_spark(failure):
         return DestinationError(
             f"table {table} could not be written: {' '.join(summary(failure).split())}",
             code=WRITE_FAILED,
             where=table,
-            hint="nothing is lost: the load is written down and repeated next time. "
+            hint="nothing is lost: the load is recorded and repeated next time. "
             + (_OTHER_DISK_HINT if _is_elsewhere(failure) else _STORAGE_HINT),
         )
     return DestinationError(
@@ -114,7 +114,7 @@ def died(code: int, log_tail: str, log: str) -> PenstockError:
     if memory:
         how += ", it ran out of memory"
     elif code == -signal.SIGKILL:
-        how += ", which is what a machine does that runs out of memory"
+        how += ", as when a machine runs out of memory"
     return DestinationError(
         f"Spark's Java process died ({how})",
         code=JAVA_DIED,
@@ -175,7 +175,7 @@ def start_failure(log_tail: str, log: str, waited: float | None = None) -> Penst
     said = next((line for line in lines if "Exception" in line or "Error" in line), "")
     what = "ended before it was ready" if waited is None else f"was not ready after {waited:.0f} s"
     return ConfigError(
-        f"Spark's Java process {what}: {said or 'it said nothing'}"[:600],
+        f"Spark's Java process {what}: {said or 'it printed nothing'}"[:600],
         code="spark.not_started",
         where=log,
         hint="`penstock doctor` checks Java and Spark; the log named here has Java's output",

@@ -42,7 +42,7 @@ def find_java(environ: Mapping[str, str] = os.environ) -> JavaHome:
         if version is None:
             notes.append(f"{label}: no Java that answers in {home}")
         elif int(version.split(".")[0]) not in SUPPORTED:
-            notes.append(f"{label}: Java {version} is not one that Spark runs on (17 or 21)")
+            notes.append(f"{label}: Java {version} cannot run Spark (17 or 21 can)")
         else:
             return JavaHome(home, version, notes=tuple(notes))
     packaged = _packaged_home()

@@ -267,7 +267,7 @@ def _refuse_other_programs(connection: sqlite3.Connection, path: Path) -> None:
     tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
     if tables and schema.SCHEMA.name not in tables:
         raise StateError(
-            f"{path} is the database of another program, and no state store of Penstock's",
+            f"{path} is another program's database, not a state store of Penstock",
             code="state.not_a_store",
             hint="name a file of its own for the state store; it is created if it does not exist",
         )

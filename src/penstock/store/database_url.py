@@ -145,7 +145,7 @@ def failed(cause: Any, place: str, *, down: bool = False) -> StateError:
     elif "full" in words or "No space" in words:
         code, hint = "state.disk_full", "free some space; nothing that was committed is lost"
     elif "readonly" in words or "unable to open" in words:
-        code, hint = "state.not_writable", "give the file back to you (chmod, chown), or move it"
+        code, hint = "state.not_writable", "make the file yours again (chmod, chown), or move it"
     passes = _passes(cause, words, down=down)
     if passes and code == "state.failed":
         code, hint = "state.unreachable", _unreachable(place)

@@ -289,8 +289,8 @@ def check_marked(
             known is not None and (load.key, load.number) not in known
         ):
             raise StateError(
-                f"load {load.number} of stream {load.stream} was never written down in group "
-                f"{group} of pipeline {pipeline!r}",
+                f"load {load.number} of stream {load.stream} was never recorded in group {group} "
+                f"of pipeline {pipeline!r}",
                 code="state.unknown_load",
                 stream=str(load.stream),
                 hint="this is a fault in Penstock, nothing was changed: please report it",
@@ -314,7 +314,7 @@ def new_names(
                     f"{original!r} is stored as {stored[original]!r} and cannot become "
                     f"{cleaned!r} (pipeline {pipeline!r}, map {kind})",
                     code="state.name_changed",
-                    hint="a name that a table has once never changes: keep the stored one",
+                    hint="a stored name never changes: keep it",
                 )
     return fresh
 
@@ -384,7 +384,7 @@ def unfinished_report(
         notes = ["the run ended without a report"]
     error = {
         "code": "run.died",
-        "message": "the run ended without a report: its process was killed or its machine went",
+        "message": "the run ended without a report: its process was killed or its machine failed",
         "hint": "run the pipeline again: what it had sealed is loaded first, nothing is lost",
         "where": None,
         "stream": None,

@@ -27,7 +27,7 @@ def noted(done: LoadResult, load: TableLoad, attempt: int) -> LoadResult:
     """Returns ``done`` with a note for the report if a later try committed the load."""
     if attempt == 1:
         return done
-    note = f"another writer was at table {load.table.name}: committed at try {attempt}"
+    note = f"another writer changed table {load.table.name}: committed at try {attempt}"
     return msgspec.structs.replace(done, notes=(*done.notes, note))
 
 
@@ -38,6 +38,6 @@ def conflict(load: TableLoad, tries: int) -> DestinationError:
         f"({tries} tries)",
         code="destination.conflict",
         where=load.table.name,
-        hint="nothing is lost: run again, and the same load is repeated; best not at the "
-        "time of the other writer",
+        hint="nothing is lost: run again, and the same load is repeated; preferably when the other "
+        "writer is idle",
     )

@@ -220,7 +220,7 @@ class TableAhead(StateError):
         super().__init__(
             f"the table of {load.stream} has load {number} of this pipeline, and this home has "
             f"given out {load.number} only now: this home is a copy or was restored, or another "
-            "home has loaded on",
+            "home loaded later",
             stream=str(load.stream),
         )
         self.number = number
@@ -229,9 +229,9 @@ class TableAhead(StateError):
         """Sets the hint, whose commands name ``pipeline``."""
         self.hint = (
             "nothing was loaded or marked. Go on with the newer home; or `penstock state adopt "
-            f"{pipeline}` takes the tables as they are, and what they have beyond this home's "
-            "states comes again (twice under append): if that is not wanted, import the newer "
-            "home's states first"
+            f"{pipeline}` takes the tables as they are, and rows beyond this home's states come "
+            "again (twice under append): if that is not wanted, import the newer home's states "
+            "first"
         )
 
 

@@ -152,7 +152,7 @@ def refused(table: str, reason: str) -> DestinationError:
         where=table,
         hint="nothing was written, and the rows stay in the log. `penstock state reset` discards "
         "this load; then `penstock run --recreate` reads the stream from the start and makes the "
-        "table anew (docs/history.md says what a history cannot do yet)",
+        "table again (docs/history.md lists what a history cannot do yet)",
     )
 
 

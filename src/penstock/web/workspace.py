@@ -100,13 +100,13 @@ class Workspace:
         file = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.") + ".yaml"
         if _NAME.fullmatch(file) is None:
             raise ConfigError(
-                "this is no name for a pipeline's file",
+                "this cannot name a pipeline's file",
                 code="config.file",
                 hint="letters, digits, `-`, `_` and `.`, beginning with a letter or digit",
             )
         if (self.folder / file).exists():
             raise ConfigError(
-                f"{file} is there already, and is left as it is",
+                f"{file} exists already, and was not changed",
                 code="config.exists",
                 hint="give the pipeline another name",
             )

@@ -240,7 +240,7 @@ def _refused(folder: Path, commit: Path, damage: str, reason: str) -> Destinatio
     aside = shlex.join(("mv", str(commit), str(commit.with_name(f".{commit.name}{_LOST}"))))
     return DestinationError(
         f"version {int(commit.stem)} of the Delta table in {folder} {damage}, as after a power "
-        f"cut, and Penstock does not give it up by itself: {reason}",
+        f"cut, and Penstock does not discard it by itself: {reason}",
         code="destination.commit_damaged",
         where=str(commit),
         hint="nothing was loaded or marked. If nobody else writes to the table, and no version "

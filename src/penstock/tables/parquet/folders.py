@@ -201,7 +201,7 @@ def _refuse_others(folder: Path, table: Path) -> None:
         for entry in found:
             hidden = entry.name[0] in "._" and not entry.is_dir()
             if not hidden and not _OURS.fullmatch(entry.name):
-                raise _not_ours(table / entry.name, "is another program's, in a table's folder")
+                raise _not_ours(table / entry.name, "is another program's file in a table's folder")
 
 
 def name_rewritten(folder: Path, marker: Marker, load: Load) -> None:

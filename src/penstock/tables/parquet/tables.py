@@ -91,15 +91,15 @@ _REWRITES = (
     "so it loads once, at the end of the sync"
 )
 _REWRITE_NOTE = (
-    "a load puts a new folder in the place of the table's: a reader that has begun before may find "
-    "a file gone, and has to read again; for tables that are read during a run choose delta:PATH, "
-    "where each reader keeps the files that it began with"
+    "a load replaces the table's folder: a reader that began before may miss a file and must read "
+    "again; for tables that are read during a run choose delta:PATH, where each reader keeps the "
+    "files that it began with"
 )
 
 _HOST_NOTE = (
-    "what guards a Parquet table holds on one host: where another host goes on with this pipeline, "
-    "a run that the first one has not ended yet may still change the table's folder; for that "
-    "choose delta:PATH, whose log takes each version once"
+    "a Parquet table is protected on one host only: if another host continues this pipeline, an "
+    "unfinished run of the first may still change the table's folder; for that choose delta:PATH, "
+    "whose log takes each version once"
 )
 
 Outcome = LoadResult | PenstockError

@@ -139,7 +139,7 @@ class PostedForm:
             try:
                 return json.loads(text)
             except ValueError as e:
-                self.faults.setdefault(path, []).append(f"this is no JSON: {e}")
+                self.faults.setdefault(path, []).append(f"this is not JSON: {e}")
                 return current
         if loose and not isinstance(current, str) and text in ("true", "false"):
             return text == "true"
@@ -155,7 +155,7 @@ class PostedForm:
         real = _NUMBER.fullmatch(text) and not _WHOLE.fullmatch(text)
         if real and abs(float(text)) != float("inf"):
             return float(text)
-        self.faults.setdefault(path, []).append("this is no number, or too large a one")
+        self.faults.setdefault(path, []).append("this is not a number, or too large")
         return text
 
     def _lines(self, shape: Shape, drawn: Drawn, current: Any, text: str, path: Path) -> Any:
