@@ -27,7 +27,7 @@ from penstock.deep_data import is_nested_too_deeply
 from penstock.short_texts import MOST_FOREIGN, bounded_data
 
 Role = Literal["source", "destination", "transform"]
-"""What a connector is in a pipeline."""
+"""The role of a connector in a pipeline."""
 
 
 class PenstockError(Exception):

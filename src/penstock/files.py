@@ -18,7 +18,7 @@ from typing import IO, Literal
 
 PRIVATE = 0o600
 SHARED = 0o666
-"""Of files in a lake, for whomever the umask and the folder let in."""
+"""The mode of files in a lake; the umask and the folder restrict it."""
 SYNC_FILES = 8  # synced one by one; above this number, their file system is synced at once
 _NO_SYNC = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP)
 

@@ -13,7 +13,7 @@ from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 
 OF_CONNECT = ("google.rpc", "numpy", "pandas")
-"""What PySpark imports where it is installed, and only its Connect client has a use for."""
+"""Packages that PySpark imports if installed, and that only its Connect client uses."""
 
 _left_out: set[str] = set()
 

@@ -27,7 +27,7 @@ _NOT_KEPT = (
 )
 Hear = Callable[[Event], None]
 Settle = Callable[["list[ConsentRequest]"], None]
-"""Has the user agree to permissions. Raises ``ConfigError`` where the user does not."""
+"""Asks the user for consent to permissions. Raises ``ConfigError`` without it."""
 C = TypeVar("C", bound="RunnableConnector")
 
 

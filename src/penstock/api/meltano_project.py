@@ -35,7 +35,7 @@ next_steps pip_url prereq quality repo requires select settings settings_group_v
 settings_preamble supported_python_versions usage variant
 """
 _OVERRIDES = frozenset({"name", "config", "select", "metadata"})
-"""Keys of a plugin in an environment that a profile has."""
+"""The plugin keys of an environment that become keys of a profile."""
 
 
 def meltano_pipelines(

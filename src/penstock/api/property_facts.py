@@ -13,7 +13,7 @@ from penstock.config.secret_texts import MARKS_ONLY
 
 _BY_NAME = "penstock-by-name"
 PUBLIC = re.compile(r"(?:_url|_uri|_type|_method|_mode|_endpoint)$")
-"""Names of properties that hold no secret, whatever else is in the name."""
+"""Names of properties that never hold a secret, even if the name looks like it."""
 
 
 class SchemaProperty(NamedTuple):

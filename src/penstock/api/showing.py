@@ -19,8 +19,8 @@ from penstock.terminal.output import Output
 from penstock.terminal.progress import LineObserver, watching
 
 AIRFLOW_TASK = "AIRFLOW_CTX_TASK_ID"
-"""A variable that Airflow 2 and 3 set while a task of theirs runs, also for a program that the task
-starts: its stderr is the task's log."""
+"""A variable that Airflow 2 and 3 set for a running task and the programs that it starts, whose
+stderr is the task's log."""
 
 _LEVELS = {"FATAL": logging.ERROR, "ERROR": logging.ERROR, "WARN": logging.WARNING}
 _UPDATE_SECONDS = 0.5  # between two updates of the notebook's line

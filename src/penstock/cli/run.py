@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 
 
 END_SECONDS = 150.0
-"""From the request to stop a run to the end of the process, where the run has not ended by then.
-More than the bounds within it (``engine.run.stop_bound``)."""
+"""Seconds from the request to stop a run until the process ends in any case. Longer than the bounds
+within a run (``engine.run.stop_bound``)."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)

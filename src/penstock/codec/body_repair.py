@@ -24,7 +24,7 @@ TOO_DEEP = f"nested deeper than {MAX_DEPTH} levels"
 
 
 Failure = tuple[FieldPath, str]
-"""A path of original names (``codec.losses``), and the text of the value there."""
+"""A path of original names (``codec.losses``), and the text of its value."""
 
 
 class Number(str):

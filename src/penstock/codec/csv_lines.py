@@ -23,7 +23,7 @@ BROKEN_QUOTES = "a quote in this line is not closed, not doubled, or followed by
 BARE_RETURN = "a carriage return in this line is not in quotes"
 NO_UTF8 = "this line is not UTF-8"
 MOST_OPEN_BYTES = 64 << 20
-"""A quoted field that is longer counts as one whose quote is not closed."""
+"""The longest quoted field; the quote of a longer one counts as not closed."""
 
 _CR = r"\r\z"
 

@@ -36,7 +36,7 @@ _NUMBERS = (
     "1E+2",
     "1e400",
 )
-"""Numbers that a double does not hold, or writes in another way."""
+"""Numbers that a double cannot hold, or writes differently."""
 
 
 def run_query(sql: str, column: Array) -> Table:

@@ -65,8 +65,8 @@ CANDIDATES: tuple[tuple[DataType, str], ...] = (
     (DataType(Kind.date), r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$"),
     (DataType(Kind.timestamp), _TIMESTAMP),
 )
-"""The types that a column of texts may have, the first that holds every value exactly; and the
-pattern that each text has."""
+"""The types to try for a column of texts, in order, and what each text must match too. The first
+type that holds every value exactly is taken."""
 
 
 def row_type(types: Sequence[DataType]) -> ArrowType:

@@ -15,7 +15,7 @@ from pathlib import Path
 from penstock.errors import Role, error_class
 
 LONGEST_LINE = 8 << 30
-"""Bytes: a longer line is an error, even in a file."""
+"""The most bytes of a line; a longer one is an error, even in a file."""
 HEAD_BYTES = 64 * 1024
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 

@@ -32,12 +32,12 @@ Buffer = Any  # pyarrow.Buffer
 JsonType = Literal["string", "number", "integer", "boolean"]
 
 WrittenAs = JsonType | Literal["exact", "date-time"]
-"""How a column is written in place of its own form: as a JSON type; ``exact``: an integer beyond
-2^53, which a reader whose numbers are doubles would round, as text, any other as a number;
-``date-time``: a date as its midnight in UTC."""
+"""The form in which a column is written, if not its own: a JSON type; ``exact``: integers beyond
+2^53 as text, since readers with doubles would round them, others as numbers; ``date-time``: a date
+as its midnight in UTC."""
 
 EXACT = 2**53
-"""The largest integer up to which doubles hold all."""
+"""Doubles hold every integer up to this one."""
 
 _JSON = DataType(Kind.json)
 _BARE = (Kind.boolean, Kind.integer, Kind.number, Kind.decimal)  # written without quotes

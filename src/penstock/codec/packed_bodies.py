@@ -23,7 +23,7 @@ def too_large(size: int) -> Defect:
 
 
 KEY, NULL = b'":', b'":nul'
-"""How a key, and a key with null, are written without white space. Texts may hold them too."""
+"""The text of a key, and of a key with null, without white space. Values may contain it too."""
 
 SPACED_KEY = re.compile(rb'"[ \t\r\n]+:')
 

@@ -23,7 +23,7 @@ MAX_NAMES = 256  # read next to the schema; batches with names beyond these cost
 REST = "*"
 
 KeysAt = Callable[[str], Array]
-"""Gives the keys at a path of DuckDB's, as :func:`codec.bodies.keys` does."""
+"""Returns the keys at a DuckDB path, like :func:`codec.bodies.keys`."""
 
 _JSON = DataType(Kind.json)
 

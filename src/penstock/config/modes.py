@@ -68,7 +68,7 @@ SENDS: dict[str, tuple[DestinationSyncMode, tuple[Change, ...]]] = {
     "upsert": (_DEDUP, (Change.added, Change.changed)),
     "mirror": (_DEDUP, (Change.added, Change.changed, Change.removed)),
 }
-"""The modes of a model that is compared by its primary key, and which rows they send."""
+"""The modes that compare a model by its primary key, and which rows each sends."""
 
 
 class UnknownMode(ValueError):

@@ -26,13 +26,13 @@ from penstock.config.variables import IDENTITY, Substituted, VariableResolver
 from penstock.config.yaml_nodes import Node, Scalar
 
 BAD: EllipsisType = ...
-"""The value of a faulty node, whose fault is in ``problems``."""
+"""Stands for the value of a faulty node; the fault is in ``problems``."""
 
 Fault = tuple[str, str]
 """(key within the struct or "", message)"""
 
 Rule = Callable[[Any], tuple[Any, list[Fault]]]
-"""Completes a struct whose keys are valid one by one, and returns the faults between them."""
+"""Completes a struct whose keys are each valid, and returns faults of their combination."""
 
 _NOT_FROM_FILE = (
     "{path} keeps the default of {name}: .env has {name} too, but a file next to it does not "

@@ -10,8 +10,8 @@ import re
 from penstock.config.scalars import plain
 
 MARKS_ONLY = "penstock-anything"
-"""The key, in a connector's config schema, of a schema that Penstock adds: it marks secrets by
-their names and names no keys."""
+"""The key, in a connector's config schema, under which Penstock adds a schema that marks secrets by
+their names."""
 _SHORT = 4
 _DIGITS = re.compile(r"[-+]?[0-9][0-9.,_]*")
 _TIME = re.compile(r"[0-9]{4}-[0-9]{2}(?:-[0-9]{2}(?:[T ][0-9:.,]+)?)?(?:Z|[+-][0-9:]{2,6})?")

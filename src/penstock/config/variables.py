@@ -33,7 +33,7 @@ from penstock.config.yaml_nodes import Scalar, decode
 from penstock.errors import ConfigError
 
 IDENTITY = ("pipeline", "id", "state", "log")
-"""Keys of a pipeline file, and sections, that say under which name and where progress is kept."""
+"""Keys and sections of a pipeline file that set the name and place of the saved progress."""
 
 _NAME = r"[A-Za-z_][A-Za-z0-9_]*"
 _REFERENCE = re.compile(rf"\$\$\{{|\$\{{({_NAME})(?::-([^}}]*))?\}}|(\$\{{[^}}\n]*\}}?)")

@@ -41,7 +41,7 @@ MOVED = (
         "its release requires a smart-open of its own version, which does not exist",
     ),
 )
-"""In the order to look."""
+"""The known faults, in the order to look for them."""
 
 OLDER_THAN_PYTHON_3_10 = {
     "botocore": "botocore>=1.20",
@@ -54,10 +54,10 @@ OLDER_THAN_PYTHON_3_10 = {
     "urllib3": "urllib3>=1.26",
     "voluptuous": "voluptuous>=0.12",
 }
-"""Modules whose old versions take abstract classes from ``collections``: what imports on Python
-3.11, where botocore 1.8, cachetools 2.0, frozendict 1.2, funcy 1.10, pyhumps 1.3, pymongo 3.5,
-requests 2.12, urllib3 1.22 and voluptuous 0.10 fail. singer:tap-bronto@1.0.2 starts with those of
-funcy and voluptuous."""
+"""Modules whose old versions import abstract classes from ``collections``, with versions that work
+on Python 3.11, where botocore 1.8, cachetools 2.0, frozendict 1.2, funcy 1.10, pyhumps 1.3, pymongo
+3.5, requests 2.12, urllib3 1.22 and voluptuous 0.10 fail. singer:tap-bronto@1.0.2 starts with those
+of funcy and voluptuous."""
 
 _ABCS = (
     "Callable|Container|Hashable|ItemsView|Iterable|Iterator|KeysView|Mapping|MappingView"

@@ -61,7 +61,7 @@ _MOST_DIGITS = 38
 _BY_JSON = ("A", "C")  # categories of types: arrays, composites
 _AS_THEY_ARE = {16, 20, 21, 23, 701, 1082, 1114, 1184, 17, *_TEXTS}
 _AS_TEXT = {114, 3802, _UUID, 1083, 1186, 1266}
-"""Types whose cast to text is their output function; that of others (inet, bpchar) is not."""
+"""Types whose cast to text equals their output function, unlike inet and bpchar."""
 _ORDERED = {20, 21, 23, 26, 700, 701, _NUMERIC, 1082, 1114, 1184, _UUID, *_TEXTS}
 
 

@@ -53,11 +53,11 @@ BLOCK = 1 << 20
 OPEN_SECONDS = 0.1
 
 Say = Callable[[str, int, int], None]
-"""Sends a state (its JSON text) back to the host, with the number of records since the state before
-it in its scope that became rows, and of those that were rejected."""
+"""Sends a state (its JSON text) back to the host, with two counts since the scope's previous state:
+records that became rows, and records that were rejected."""
 
 Published = Callable[[StreamId], None]
-"""Is called with a stream whose older rows were replaced, before a state of it is sent back."""
+"""Called with a stream whose older rows were replaced, before its next state is sent back."""
 
 
 class ServedInput(msgspec.Struct, frozen=True, kw_only=True):

@@ -6,7 +6,7 @@ lane."""
 import msgspec
 
 CURSOR = "cursor"
-"""The name of the parameter of a query that is read incrementally."""
+"""The name of the cursor parameter in a query that is read incrementally."""
 
 
 class DatabaseQuery(msgspec.Struct, frozen=True, kw_only=True):

@@ -13,8 +13,8 @@ import msgspec
 from penstock.model.types import DataType, Kind
 
 SYSTEM_PREFIXES = ("_ab_cdc_", "_sdc_", "_rb_")
-"""How the properties begin that sources of change logs add to records: they are no data of the
-row, so that a delete which has these only brings no values."""
+"""Prefixes of the properties that sources of change logs add to records. They are not data of the
+row: a delete with only these has no values."""
 
 # RE2, Java and Python read these alike; white space is Unicode's, plus characters without width
 _WIDE_SPACE = "\u1680\u2000-\u200b\u2028\u2029\u202f\u205f\u3000\ufeff"
@@ -34,10 +34,10 @@ def _whole(values: str) -> str:
 
 
 LIVE_TEXT = _whole(f"|{_NO}|{_ZERO}|{_ZERO_DATE}|{_EMPTY}")
-"""A pattern of the texts that say that a row is there, with or without a JSON text's quotes."""
+"""A pattern of delete marks that mean a live row, with or without the quotes of JSON text."""
 
 GONE_TEXT = _whole(f"true|t|yes|y|on|{_NUMBER}")
-"""A pattern of the texts, times apart, that say that a row is gone. It has zeros too: look for
+"""A pattern of delete marks that mean a deleted row, except times. It matches zeros too: try
 :data:`LIVE_TEXT` first."""
 
 _LIVE = re.compile(LIVE_TEXT)

@@ -59,8 +59,8 @@ class Batch:
     stands_for: int | None = None  # source records that became these rows; None: as many
     filtered: int = 0  # source records that transforms dropped
     keys: tuple[tuple[str, int], ...] = ()
-    """For each transform that keeps keys (``store.keys``): its place, and its checkpoint of them
-    after the rows up to here."""
+    """For each transform that keeps keys (``store.keys``): its place, and the checkpoint of its
+    keys after these rows."""
     compared: ComparedRows | None = None  # of a model whose transforms report which rows they keep
 
     @property

@@ -133,8 +133,8 @@ class StreamSlice(msgspec.Struct, frozen=True, kw_only=True):
     complete: bool = False
     shard: Shard | None = None  # if set, ``complete`` is about this shard only
     version: int | None = None
-    """The version of an incremental stream that this generation is (ACTIVATE_VERSION). Later rows
-    of the stream belong to the same generation, and become visible at once."""
+    """The version (ACTIVATE_VERSION) of the incremental stream in this generation. Later rows of
+    the stream belong to the same generation, and are visible at once."""
     refreshed_as: int | None = None
     """The newest version of a full refresh's rows. Rows of that version in later increments join
     them."""

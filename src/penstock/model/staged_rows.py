@@ -7,26 +7,24 @@ import msgspec
 from penstock.model.catalog import Change, StreamId
 
 KIND, SEND = "penstock_kind", "penstock_send"
-"""Columns of staged changes: a row's :class:`Change`, and whether it is sent."""
+"""Columns of staged changes: a row's :class:`Change`, and whether the row is sent."""
 
 GIVEN, BROKEN, LINE, MISFITS = (
     "penstock_given", "penstock_broken", "penstock_line", "penstock_misfits",
 )  # fmt: skip
-"""Columns of staged rows of text files. :data:`GIVEN`: the texts of a row's fields, or its line
-alone, where a value of it, or of a row near it, did not fit its type; NULL: the typed columns have
-all. :data:`BROKEN`: why a line is no row; :data:`LINE`: its bytes. :data:`MISFITS`: the numbers of
-the columns that lost something."""
+"""Columns of staged rows of text files. :data:`GIVEN`: the texts of a row's fields, or its whole
+line, if one of its values, or of a row near it, did not fit its type; NULL: the typed columns have
+everything. :data:`BROKEN`: why a line is not a row; :data:`LINE`: its bytes. :data:`MISFITS`: the
+numbers of the columns that lost something."""
 HELD, REMOVED = "penstock_held", "penstock_removed"
-"""``HELD``, of staged changes: the destination has a row of this key from us, for sure, whatever
-becomes of this one. ``REMOVED``, of the keys of rows that transforms left out: the destination was
-sent a removal of it."""
+"""``HELD``, of staged changes: the destination surely has a row of this key from Penstock, whatever
+happens to this one. ``REMOVED``, of keys whose rows the transforms left out: a removal was sent."""
 
 DELETED_AT = "_ab_cdc_deleted_at"
-"""The property of a removed row that shows when that was seen: destinations know it under this
-name."""
+"""The property with the time at which a row's removal was noticed; destinations know this name."""
 
 LEFT_OUT = "left_out"
-"""The folder, in that of an epoch's set, of the keys of rows that transforms left out."""
+"""The folder, within the set of an epoch, with the keys of rows that transforms left out."""
 
 OTHER_FORM = (
     "destination.mapping, stream or options are not those with which its rows were sent before:"

@@ -133,13 +133,12 @@ class MissingColumns(msgspec.Struct, frozen=True):
 
 
 WHOLE_RECORD = "record"
-"""Original name of the column that holds a whole record as JSON text, of a stream whose schema does
-not declare every property (``model.catalog.Stream.partial``)."""
+"""Original name of the column with a whole record as JSON text, for a stream whose schema does not
+declare every property (``model.catalog.Stream.partial``)."""
 
 EXTRA = "_penstock_extra"
-"""Name of the column with a record's undeclared properties: a JSON object, in which those inside
-objects and lists have their place; NULL where there are none. No property's column has this name
-(``model.names``)."""
+"""Name of the column with a record's undeclared properties: a JSON object in which nested ones keep
+their place; NULL if there are none. No property's column has this name (``model.names``)."""
 
 # The internal columns of every part. Tables rename or drop them.
 SEQ = "_penstock_seq"  # int64: epoch << 40 | arrival number; grows with arrival over all epochs

@@ -51,12 +51,12 @@ class DestinationRole(Protocol):
     """A protocol's rules for destinations; nothing here talks to one."""
 
     described_once: bool
-    """It learns of streams and their schemas when it starts, and never again."""
+    """The connector learns streams and schemas only when it starts."""
     acks_with_states: bool
-    """It acks by giving a state back, so that ``acks`` of the pipeline file applies to it."""
+    """The connector acks by returning a state, so the pipeline file's ``acks`` applies."""
     takes_undeclared: bool
-    """By default it is sent properties that a stream's schema does not declare. False: its streams
-    have fields of their own, and what they are given is named."""
+    """By default the connector gets properties that a stream's schema does not declare. False: its
+    streams have their own named fields."""
 
     def own_stream(self, spec: ConnectorSpec, stream: WriteStream) -> str | None:
         """Returns the destination's own stream that a stream is written to; None: it has the name
@@ -290,22 +290,22 @@ class ProtocolPackage(Protocol):
     metadata_names: MetadataNames
     change_words: ChangeWords
     secret_word: str | None
-    """The annotation that marks a property of a config's schema as secret. None: there is none, and
-    the whole config is credentials."""
+    """The annotation that marks a property of a config's schema as secret. None: no annotation
+    exists, and the whole config counts as secret."""
     deleted_at_field: str | None
     """Top-level property whose non-null value shows that the record was deleted at the source."""
     log_cursor_prefix: str | None
-    """How the cursors begin that number the changes of a log, where no sync mode shows that a
-    stream is read from one: its records come in the log's order. None: a sync mode says it."""
+    """Prefixes of cursors that number the changes of a log, whose records come in order, for a
+    protocol without a sync mode for it. None: a sync mode shows it."""
     keeps_undeclared: bool
     """By default, properties of records that their schema does not declare are kept. False: they
     are counted and left out."""
     columnar: bool
-    """Its sources give rows as Arrow columns: none of their records is decoded from JSON."""
+    """The protocol's sources send rows as Arrow columns, so no record is decoded from JSON."""
 
     undiscovered: Callable[[StreamId, Mapping[str, DataType | None]], Stream] | None
-    """A stream that can be read though the source tells of no streams: its id, and its columns as
-    far as they are known (None: not their type). None: there are none such."""
+    """Describes a stream that can be read although the source lists none, from its id and its known
+    columns (None: of unknown type). None: the protocol has no such streams."""
 
     def connect(
         self,

@@ -16,7 +16,7 @@ ENDED_HINTS = {
     "destination": "see its last output in the log; what it had acknowledged is kept, run again"
     " for the rest",
 }
-"""What to do after a failure of which nothing better is known, by role."""
+"""The default hint after a failure, by role."""
 
 
 def failed(error: Error, role: Role) -> PenstockError:

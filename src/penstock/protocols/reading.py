@@ -48,28 +48,27 @@ class ReadRequest(msgspec.Struct, frozen=True, kw_only=True):
     spool_folder: str | None = None
     tick: float = 1.0
     open: bool = False
-    """Its streams are known from its messages only: whatever comes is taken, each stream announced
-    by a ``Schema`` event before its first record."""
+    """The streams are known from messages only: every stream is accepted if a ``Schema`` event
+    announces it before its first record."""
     abilities: dict[str, Any] = {}
-    """``ConnectorSpec.abilities``, and over them the keys that the protocol declares
-    (``ProtocolSpec.source_keys``) and the user set. Empty: nothing is known."""
+    """``ConnectorSpec.abilities``, overridden by keys of ``ProtocolSpec.source_keys`` that the user
+    set. Empty: nothing is known."""
     tries: dict[StreamId, int] = {}
-    """How often a stream was tried before in this run, because its source reported that it may
-    be."""
+    """How often each stream was tried before in this run, as its source permitted."""
     attempts: int = 1
-    """How often a stream may be tried in this run, the first time included, where the protocol has
-    no number of its own."""
+    """How often a stream may be tried in this run, the first time included, unless the protocol has
+    its own number."""
     backoff: float = 0.0
     """Seconds before the second attempt; each one after it waits three times as long."""
     limit: int | None = None
-    """So many records of each stream are wanted, and nothing of them is kept."""
+    """Read at most this many records of each stream, and keep none."""
     dry_run: bool = False
-    """Nothing of what is read is kept."""
+    """A dry run: no record is kept."""
     refuses: bool = False
-    """The input is a host's, who must hear of what cannot be taken: a record before its schema, or
-    a schema that is none, ends the read."""
+    """The input comes from a host, which must get an error: a record before its schema, or an
+    invalid schema, ends the read."""
     shards: dict[StreamId, Shard] = {}
     """Which part of a stream is read, where it is divided."""
     unchosen: tuple[Stream, ...] = ()
-    """Streams of the catalog that are not read: a protocol in which a stream must be deselected is
-    given them so that it can report it."""
+    """Streams of the catalog that are not read, for protocols that must deselect streams
+    explicitly."""

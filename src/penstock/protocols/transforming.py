@@ -60,9 +60,9 @@ class TransformRequest(msgspec.Struct, frozen=True, kw_only=True):
     timeouts: RunTimeouts = RunTimeouts()
     waiting: int = 16 << 20
     dry_run: bool = False
-    """Nothing of what comes out is kept."""
+    """A dry run: no output is kept."""
     attempt: int = 1
-    """How often the stream was begun in this run, this time included."""
+    """The attempts of the stream in this run, this one included."""
     given: RowSchema | None = None
     made: RowSchema | None = None
     enriching: EnrichmentUse | None = None

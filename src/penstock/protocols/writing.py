@@ -43,15 +43,15 @@ class WriteStream(msgspec.Struct, frozen=True, kw_only=True):
     into: str | None = None
     """The destination's own stream to write to, where the pipeline names one."""
     options: dict[str, Any] = {}
-    """What the pipeline sets to that stream, in the destination's words."""
+    """The pipeline's options for that stream, as the destination defines them."""
     mapping: dict[str, str] = {}
     """The destination's fields, each with the column (its original name) that it is given; where
     there are some, no other column is sent. Empty: every column under its own name."""
     deleted_at: str | None = None
-    """The column (its original name) whose value shows that the row is gone at the source; None:
-    there is none."""
+    """The column (its original name) whose value shows that the row was deleted at the source;
+    None: no such column."""
     full_refresh: bool = False
-    """All rows of the stream follow, and none of them was sent in this read before."""
+    """Every row of the stream follows; none was sent before in this read."""
 
     @property
     def id(self) -> StreamId:
@@ -83,18 +83,18 @@ class WriteRequest(msgspec.Struct, frozen=True, kw_only=True):
     streams: tuple[WriteStream, ...]
     source_protocol: str
     pipeline: str = ""
-    """Its name, the same in every run."""
+    """The pipeline's name, the same in every run."""
     timeouts: RunTimeouts = RunTimeouts()
     acks: Acks = Acks.echo
     gives_results: bool = False
-    """The destination is known to answer the end of a stream with a result (``GivesResults``)."""
+    """Whether the destination answers the end of a stream with a result (``GivesResults``)."""
     tick: float = 1.0
     options: dict[str, Any] = {}
     """Keys that the protocol declares (``ProtocolSpec.destination_keys``) and the user set."""
     on_data_error: str = "dlq"
-    """What becomes of a row that the protocol must not send: dlq (a ``Reject``), skip, fail."""
+    """What happens to a row that the protocol must not send: dlq (a ``Reject``), skip, fail."""
     attempt: int = 1
-    """How often it was begun in this run, this time included."""
+    """The destination's attempts in this run, this one included."""
     attempts: int = 1
     backoff: float = 0.0
     """As in ``ReadRequest``."""
@@ -127,9 +127,9 @@ class StreamDone:
 
 
 Feed = Rows | StateMark | StreamDone | WriteStream | Tick
-"""What a destination is fed. ``WriteStream``: a stream that the request lacks, or whose schemas
-grew, before its first rows of that schema (what the request holds of it is the same from then on).
-``Tick``: nothing new for a while."""
+"""Input of a destination. ``WriteStream``: a stream that is new or has more schemas than in the
+request, before its first rows with them; it replaces that of the request. ``Tick``: nothing new for
+a while."""
 
 
 @dataclass(slots=True)
@@ -171,7 +171,8 @@ class GivesResults:
 
 
 END = -1
-"""``Ack.seq``, ``transforming.TransformProgress.upto``: all that was fed."""
+"""The value of ``Ack.seq`` and ``transforming.TransformProgress.upto`` for everything that was
+sent."""
 
 GUESSED_ACK = "guessed_ack"
 """``SkippedItems.what``: a state that came back changed or without its envelope was taken for an
@@ -200,5 +201,5 @@ Answer = (
     | ConnectorExited
     | Tick
 )
-"""``Reject``: a record that was fed and that the destination put aside; it comes before the ack
-that covers it, which must not be passed on before the reject is durable."""
+"""``Reject``: a record that was sent and that the destination rejected. It comes before the ack
+that covers it; that ack may go on only when the reject is durable."""

@@ -17,7 +17,7 @@ from penstock.config.sections import Limits, Permissions
 from penstock.errors import ConfigError, PenstockError, Role, error_class
 
 ENCLOSURE = str(Path(__file__).with_name("linux_sandbox.py"))
-"""The script that probes for namespaces, and confines."""
+"""The script that tests for namespaces and confines programs."""
 _PROBE_SECONDS = 60.0
 _INSTEAD = "use a container image (PROTOCOL:docker:IMAGE) or a WebAssembly connector"
 

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 StandIn = tuple[str, str, bool, tuple[str, ...], str, tuple[str, ...], dict[str, str]]
 """How a program is confined: its file; the user namespace of the process that wrote this (empty:
-this machine permits no other, so none is entered); whether it has no network; files and folders in
-whose place it sees an empty one; the empty folder; variables that it does not get (nor any
-``UV_*``); variables that it gets."""
+this machine permits no other, so none is entered); whether it has no network; files and folders
+that it sees as empty; the empty folder; variables that it does not get (nor any ``UV_*``);
+variables that it gets."""
 
 CLONE_NEWNS = 0x00020000
 CLONE_NEWUSER = 0x10000000

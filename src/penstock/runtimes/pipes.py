@@ -14,7 +14,7 @@ import threading
 import time
 
 CAPACITY = 1 << 20
-"""Bytes that a pipe is to hold, where the system permits it."""
+"""The wanted size of a pipe in bytes, if the system permits it."""
 _SLICE = 0.05
 _LOOK = 0.005
 

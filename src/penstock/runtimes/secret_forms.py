@@ -27,13 +27,13 @@ SHORTEST = 3
 and makes the log unreadable."""
 _SHORTEST_LINE = 8
 _SHORTEST_ENCODED = 6
-"""Bytes; of the base64 of a shorter secret too few characters are independent of its neighbours,
-and its hexadecimal digits may be those of a number."""
+"""Bytes; a shorter secret has too few base64 characters that do not depend on its neighbours, and
+its hexadecimal digits may be those of a number."""
 _LONGEST_SPREAD = 1024
 """Characters; the list of a longer one would be longer than a line that is held back whole
 (``stderr.LINE_BOUND``)."""
 _ESCAPED_BY_SOME = ("[<>&]", "[<>&'=]", "[<>&'=/]")
-"""What JSON serializers of other languages escape by a code: Go's, Gson, JavaScript in HTML."""
+"""Characters that JSON serializers of other languages escape: Go, Gson, JavaScript in HTML."""
 
 
 def forms_of(secret: str) -> set[str]:

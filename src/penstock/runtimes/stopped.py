@@ -14,7 +14,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 LOOK_SECONDS = 2.0
-"""The pause between two looks, and the most that one look counts."""
+"""The pause between two checks, and the most time that one check counts."""
 _STOPPED = b"Tt"
 _PR_SET_PDEATHSIG = 1
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pyspark.sql import types as T
 
 HANDED_OVER = "rows"
-"""Position (:attr:`Model.where`) of rows that a program hands over."""
+"""The :attr:`Model.where` of rows that a program passes in."""
 
 _QUERY_CODE, _FAILED = "source.query", "source.query_failed"
 _BIND = "spark.sql.legacy.parameterSubstitution.constantsOnly"
@@ -49,7 +49,7 @@ _NANOS_SAID = (
 )
 _CANNOT_MERGE = "CANNOT_MERGE_SCHEMAS"
 _OF_FILES = ("[FAILED_READ_FILE", f"[{_CANNOT_MERGE}")
-"""How Spark's messages begin that are about files, and that PySpark raises as errors of Java."""
+"""Prefixes of Spark's messages about files that PySpark raises as Java errors."""
 
 
 class TextFiles(msgspec.Struct, frozen=True):

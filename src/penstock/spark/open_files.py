@@ -9,7 +9,7 @@ import resource
 from penstock.errors import ConfigError
 
 LEAST_FILES = 384
-"""Java with Spark has some 350 open. It raises its soft limit to the hard one by itself."""
+"""Java with Spark has some 350 files open, and raises its soft limit to the hard one."""
 
 
 def refuse_too_few() -> None:

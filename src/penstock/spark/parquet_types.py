@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _INTEGERS = ("byte", "short", "integer", "long")
 _DIGITS = {"byte": 10, "short": 10, "integer": 10, "long": 20}
-"""Digits of a decimal, as the reader wants them for the integers of Parquet (INT32, INT64)."""
+"""Digits of a decimal for Parquet's integers (INT32, INT64), as Spark's reader requires."""
 _MOST_DIGITS = 38
 
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 Whose = type[DestinationError | LogError]
-"""The error of a folder that is not shared: of a table's, or of the log's."""
+"""Makes the error of a folder of a table or the log that is not shared."""
 
 HINT = (
     "a cluster needs this folder on every worker, from storage that all share, under the same path "

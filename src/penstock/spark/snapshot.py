@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 SENT = "penstock_sent"
-"""Column of a set: whether the destination has a row of this key from us, now or before."""
+"""Column of a set: whether the destination has, or had, a row of this key from Penstock."""
 
 LEFT, LAGS = "penstock_left", "penstock_lags"
-"""Columns of a set that was joined. ``LEFT``: the row did not go out as it is, as the transforms
-left it out. ``LAGS``: names of columns that the row lacked when it was sent last, and in which an
-older row of its key was sent with a value: nobody knows what the destination has there."""
+"""Columns of a set that was joined. ``LEFT``: the transforms left the row out. ``LAGS``: names of
+columns that the last sent row lacked and an older row of its key had: the destination's value is
+unknown."""
 
 KEY_TEXTS, ATTEMPT, AGAIN = "key", "attempt", "again"
 """Columns of the files of rejected keys."""

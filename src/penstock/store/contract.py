@@ -108,8 +108,7 @@ class GroupIntent(msgspec.Struct, frozen=True, kw_only=True):
     epoch: int
     consumes: tuple[tuple[SegmentId, StreamId], ...]
     keys: tuple[CoveredKeys, ...] = ()
-    """The connector keys that the group's checkpoints cover; they become durable in the transaction
-    that saves the group's states."""
+    """The connector keys that the group's checkpoints cover, committed with the group's states."""
 
     @property
     def streams(self) -> frozenset[StreamId]:

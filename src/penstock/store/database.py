@@ -41,7 +41,8 @@ _STORE_LOCK = 0x70656E73746F636B  # Postgres advisory lock of everything that is
 _WRITE = "penstock_write"
 _BUSY_SLICE = 1.0  # seconds
 LEAST_BYTES = 128 << 10
-"""On the disk of an SQLite store: the mapped file, its write-ahead log, and a few rows."""
+"""The least free bytes for an SQLite store: the mapped file, its write-ahead log, and a few
+rows."""
 
 
 class Database:

@@ -15,8 +15,7 @@ WON_IN_PART = (
     "DELETE FROM met USING (SELECT part, part_row FROM met WHERE NOT newer) o "
     "WHERE newer AND met.part = o.part AND met.part_row = o.part_row"
 )
-"""DuckDB's statement for ``files.newest_rows``: a row takes the place of all rows of its key, or of
-none."""
+"""DuckDB's statement for ``files.newest_rows``: a row replaces every row of its key, or no row."""
 
 
 def mixed_keys(load: TableLoad) -> dict[str, bool]:

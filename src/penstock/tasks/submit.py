@@ -3,4 +3,5 @@
 from collections.abc import Callable
 
 Submit = Callable[[str, bytes], bytes]
-"""(module of the process, its job) -> its answer, after its end. Raises why it was lost."""
+"""(module of the process, its job) -> its answer, once it ended. Raises the cause if it was
+lost."""

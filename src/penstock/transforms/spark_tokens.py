@@ -51,7 +51,7 @@ _TOKENS = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 """A comment goes on behind a backslash at the end of its line; ``/*+`` begins a hint, which is
-code; ``r'`` begins a text only where no word precedes it; what follows ``a://`` is of that word."""
+code; ``r'`` begins a text only if no word precedes it; text after ``a://`` belongs to that word."""
 
 
 def tokenize(query: str) -> tuple[list[Token], str | None]:

@@ -25,7 +25,7 @@ from urllib.parse import parse_qs
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 MOST_BYTES = 8 << 20
-"""Of a request's body."""
+"""The most bytes of a request's body."""
 _WRONG_SECONDS = 0.5
 _MOST_WAITING = 20
 _LISTS_OF_CONNECTIONS = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))

@@ -19,8 +19,8 @@ from penstock.errors import ConfigError
 FILE = Path(__file__).with_name("connectors.json.gz")
 FORMAT = 1
 Need = Literal["package", "git", "image", "build"]
-"""What has to be fetched: a package of the index, a repository, a container image; or the user
-builds it."""
+"""How a connector is obtained: a package of the index, a repository, a container image, or a build
+of the user's."""
 
 
 class Setting(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -40,7 +40,7 @@ _SHORT = {
 _WRITTEN, _WHOLE, _BEGIN, _WORDS, _BEGINNINGS, _RUN_ON, _KEYWORDS, _INSIDE = (
     -1000, 0, 40, 45, 50, 55, 65, 75,
 )  # fmt: skip
-"""What a match costs."""
+"""The cost of each kind of match; lower is better."""
 _NEEDS = {"package": 30, "git": 10, "image": 5, "build": 0}
 _MAINTENANCE = {"active": 12, "beta": 6, "development": 2, "inactive": -10}
 _QUALITY = {"gold": 4, "silver": 2}

@@ -18,7 +18,7 @@ from penstock.store.remembered import UsedFile
 _PLAIN = re.compile(r"[\w.-]+")
 _QUOTED = re.compile(r"`(penstock (?:state|run|runs|rejects|plan|check|doctor)(?: [^`]+)?)`")
 _NAMED_WORDS = ("rejects", "plan", "check")
-"""Verbs that texts write without the pipeline that they are for."""
+"""Verbs that messages write without the name of their pipeline."""
 
 _WITHOUT_STATE = ("set", "import")  # of ``penstock state``: they need more than a pipeline
 _OF_A_RUN = ("--recreate", "--full-refresh")  # run options in texts without a pipeline

@@ -76,7 +76,8 @@ class Delivery(Protocol):
     """The contract of delivery."""
 
     ack_per_state: bool
-    """Each state is acked by itself; else one state covers everything that is delivered at once."""
+    """Whether each state is acked separately. False: one state covers all that one delivery
+    sends."""
 
     def repeat(self, meanwhile: LaneWatcher) -> None:
         """Commits again, before anything else, the loads that an earlier run wrote to the ledger

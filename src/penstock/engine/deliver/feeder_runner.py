@@ -29,8 +29,7 @@ from penstock.tasks.submit import Submit
 MODULE = "penstock.engine.worker.feeder"
 
 DescribeStreams = Callable[[Mapping[StreamId, WriteDisposition]], dict[StreamId, WriteStream]]
-"""Streams that have rows, with their write disposition -> the descriptions of these and of the
-plan's other streams."""
+"""(streams with rows -> their write dispositions) -> the descriptions of all the plan's streams."""
 
 MakeJob = Callable[[int, tuple[WriteStream, ...], int], PushJob]
 """(number, streams, attempt) -> the job."""

@@ -18,7 +18,7 @@ from penstock.model.segments import PartRef
 from penstock.tasks.sealed_files import DIFFERS, MISSING, UNREADABLE, Finding
 
 Damaged = Mapping[str, LogError]
-"""Path of a part (``PartRef.path``) -> why it may not be delivered; only of such parts."""
+"""Path of a faulty part (``PartRef.path``) -> why it may not be delivered."""
 
 
 class RunningCheck(Protocol):

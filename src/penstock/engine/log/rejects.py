@@ -15,7 +15,7 @@ import msgspec
 from penstock.model.catalog import StreamId
 
 _ENTRY = 128
-"""Bytes of a line beside its reason and its record: the keys, the stream's name, the time."""
+"""Bytes of a line without its reason and record: the keys, the stream's name, the time."""
 
 
 class RejectLine(msgspec.Struct, frozen=True, omit_defaults=True):

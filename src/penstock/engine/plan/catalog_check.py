@@ -11,7 +11,7 @@ from penstock.engine.plan.source_endpoint import SourceEndpoint
 from penstock.errors import PenstockError
 
 Waited = Callable[[float, float], None]
-"""(begin, end) of a wait, readings of ``time.monotonic``."""
+"""(begin, end) of a wait, as ``time.monotonic`` returns them."""
 
 
 class CatalogCheck:

@@ -25,8 +25,8 @@ from penstock.protocols.reading import StreamOverrides
 from penstock.store.remembered import Refresh, Remembered, UsedModes
 
 NEWEST = 1
-"""The rule of ``tables.newest``. 0: that of before, which compared cursors in text as numbers, as
-times or byte by byte, whichever all of them seemed to be, and never took an older one."""
+"""The version of the rule of ``tables.newest``. 0: the earlier rule, which compared text cursors as
+numbers, times or bytes, whichever fitted all, and never took an older one."""
 
 
 def modes_of(configured: ConfiguredStream) -> UsedModes:

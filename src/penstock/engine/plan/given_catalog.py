@@ -19,7 +19,7 @@ from penstock.model.catalog import Catalog, Stream
 _TEXTS = frozenset({"description", "title", "examples", "example", "$comment", "documentation"})
 _COUNTS = frozenset({"row-count", "row_count"})
 _OF_NAMES = frozenset({"properties", "patternProperties", "$defs", "definitions"})
-"""Their keys are names of the source's, which may be those of texts."""
+"""Objects whose keys are names of the source, even those that ``_TEXTS`` has."""
 _SETS = frozenset(
     {
         "type",
@@ -39,7 +39,7 @@ _SETS = frozenset(
         "metadata",
     }
 )
-"""Lists whose order means nothing."""
+"""Keys of lists whose order has no meaning."""
 _PLAIN = (str, int, list)
 
 

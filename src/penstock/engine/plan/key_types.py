@@ -19,8 +19,8 @@ from penstock.model.types import DataType, Field, Kind, RowSchema
 from penstock.tables.wider_types import widened
 
 EXACT_NUMBER = DataType(Kind.decimal, precision=38, scale=18)
-"""What a key of type ``number`` is stored as: 20 digits before the point, more than 64 bits need,
-and 18 after it, those of the shortest text of a double from 0.1 on."""
+"""The stored type of a key of type ``number``: 20 digits before the point, enough for 64 bits, and
+18 after it, enough for the shortest text of a double from 0.1 on."""
 
 NUMBER_TEXT = DataType(Kind.number_text)
 _NUMBERS = (Kind.integer, Kind.number, Kind.decimal)

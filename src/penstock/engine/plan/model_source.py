@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _MARKS = frozenset({Kind.timestamp, Kind.timestamp_ntz, Kind.date, Kind.string})
-"""Types of a model's own column that may tell when a row was gone."""
+"""Types that a model's own deletion time column may have."""
 
 
 class ModelSource(SourceEndpoint):

@@ -42,12 +42,12 @@ if TYPE_CHECKING:
     from penstock.spark.model import Model
 
 _RENEWS = re.compile(r"refresh_?token|oauth", re.IGNORECASE)
-"""In the name of a property: the source renews its credentials, which a second process beside it
-would end."""
+"""Property names that show that the source renews its credentials, which a second process would
+invalidate."""
 _CONSUMES = re.compile(
     r"kafka|sqs|pub-?sub|kinesis|rabbitmq|amqp|mqtt|pulsar|eventhub", re.IGNORECASE
 )
-"""In the name of a connector: its discovery may take messages away from its read."""
+"""Connector names that show that a discovery may consume messages of the read."""
 
 
 class SourceEndpoint(Endpoint[SourceConnector]):

@@ -18,7 +18,7 @@ from penstock.transforms.open import SQL
 _CHANGING = re.compile(
     r"\b(now|current_date|current_time|current_timestamp|today|random|uuid)\b", re.IGNORECASE
 )
-"""Functions with another answer in each run."""
+"""Functions whose result differs in each run."""
 
 
 def transform_rules(streams: Sequence[PlannedStream], rules: StreamRules) -> str | None:

@@ -26,7 +26,7 @@ from penstock.protocols.contract import SharedStates, StateRole
 from penstock.store.remembered import Remembered
 
 _DIGEST = "="
-"""Begins a share that is a digest: no JSON text begins so."""
+"""The prefix of a share that is a digest; no JSON text begins with it."""
 
 _BROUGHT = frozenset({"state import", "state set", "state rewind"})
 

@@ -77,7 +77,7 @@ SAMPLES = 5
 CHANGES = "changes"
 
 Sets = tuple[tuple[str, int], ...]
-"""(set, how many of its files hold), oldest first. A set: its epoch's folder and its name."""
+"""(set, number of its valid files), oldest first. A set is its epoch's folder and its name."""
 
 
 class DiffState(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -25,7 +25,7 @@ from penstock.runtimes.masking import Masker
 from penstock.tables.contract import SessionNeeds
 
 Observe = Callable[[str], AbstractContextManager[RunObserver]]
-"""Observes the run of the pipeline of this id."""
+"""Returns the observer for the run of the pipeline with this id."""
 
 
 class PipelineResult(msgspec.Struct, kw_only=True):

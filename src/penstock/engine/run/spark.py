@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 RUN_LOG = "log.jsonl"
-"""The run's log in its folder. A folder without one is of a run that was refused."""
+"""The run's log in its folder. A folder without it belongs to a refused run."""
 
 _JARS = ("spark.jars", "spark.sql.extensions", "spark.sql.catalog")  # settings of the user's jars
 

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Self
 
 STOP_SECONDS = 90.0
-"""More than a lane has (``engine.run.lane_runner.STOP_SECONDS``)."""
+"""Seconds; more than the bound of a lane (``engine.run.lane_runner.STOP_SECONDS``)."""
 _LOOK_SECONDS = 0.5
 
 

@@ -20,7 +20,7 @@ from penstock.model.state import StoredState
 from penstock.store.keys import lane_task
 
 WaitingSlices = Mapping[StreamId, tuple[PendingSlice, ...]]
-"""The sealed slices of generations that are not complete, per stream."""
+"""The sealed slices of incomplete generations, per stream."""
 
 
 class Epochs:

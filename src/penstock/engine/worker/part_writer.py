@@ -13,10 +13,10 @@ from penstock.engine.log.log import Log
 from penstock.model.segments import PartLayout, PartRef
 
 BESIDE_BYTES = 1 << 20
-"""Of records: a smaller part is written before a thread would have started."""
+"""Bytes of records; a smaller part is written faster than a thread starts."""
 
 Part = Callable[[], PartRef]
-"""Waits for the part and returns it. Raises what its writing raised (``LogError``)."""
+"""Waits for the part and returns it. Raises the error of the write (``LogError``)."""
 
 
 class WritePart(Protocol):

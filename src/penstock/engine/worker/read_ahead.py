@@ -13,7 +13,7 @@ from penstock.byte_queue import ByteQueue, QueueAbandoned
 from penstock.model.events import Batch, Event, Reject, State
 
 AHEAD_BYTES = 12 << 20
-"""As much as a part takes (``Bounds.part_bytes``): the next part is framed while one is decoded."""
+"""The size of a part (``Bounds.part_bytes``): the next part is framed while one is decoded."""
 CLOSE_SECONDS = 60.0  # for the conversation to stop and its connector to end
 
 

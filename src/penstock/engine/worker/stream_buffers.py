@@ -40,10 +40,11 @@ class DecodedRows(Protocol):
 
 
 Decode = Callable[[StreamId, Sequence[Any], int, Sequence[int], Mapping[int, bytes]], DecodedRows]
-"""(stream, bodies, first seq, extraction times in ms, source's changes by row) -> rows."""
+"""Decodes (stream, bodies, first seq, extraction times in ms, source's changes by row) into
+rows."""
 
 Widen = Callable[[StreamId, MissingColumns], LaneStream]
-"""Gives the decoder of a stream more columns; returns how the stream goes on."""
+"""Gives the decoder of a stream more columns; returns the stream's new plan."""
 
 
 @dataclass(slots=True)

@@ -21,7 +21,7 @@ from penstock.protocols.writing import Answer, WriteRequest
 _FACTOR = 3
 _LONGEST = 270.0
 _LONGEST_QUOTA = 3600.0
-"""Bounds the wait for a quota's reset: every wait has a bound (L11)."""
+"""The longest wait for a quota's reset: every wait has a bound (L11)."""
 
 
 def with_retries(events: Iterator[Event], request: ReadRequest) -> Iterator[Event]:

@@ -31,9 +31,9 @@ from penstock.runtimes.contract import Argument, ByteChannel, PrivateFile, Runti
 
 DELETED_AT = "_ab_cdc_deleted_at"
 LOG_CURSORS = "_ab_cdc_"
-"""How the cursors of sources begin that read a database's log. They have the protocol's incremental
-mode. The cursor's numbers fall where a database moves to another machine, or a newer version of the
-source counts otherwise."""
+"""Prefixes of the cursors of sources that read a database's log in the protocol's incremental mode.
+The cursor's numbers may fall if the database moves to another machine, or a newer version of the
+source counts differently."""
 SECRET_WORD = "airbyte_secret"
 """The keyword that marks a property of a configuration as secret."""
 

@@ -18,7 +18,7 @@ _SECRET = re.compile(
 )
 _MAYBE = re.compile(r"^(?:auth|code|key|pass|pin|sig)$", re.IGNORECASE)
 _LEAST = 8
-"""Characters of a value under a name that may mean something else (``key=name``)."""
+"""The least characters of a secret under a name that may mean something else (``key=name``)."""
 _LONGEST = 64 << 10
 
 

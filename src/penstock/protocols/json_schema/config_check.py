@@ -30,7 +30,7 @@ _HEADER = re.compile(r"[A-Za-z][\w-]*:(?!//)\s*(?P<value>\S.*)")
 _SHOWN = 60  # characters of a value in a message
 _DEPTH = 24
 _GIVEN_UP = jsonschema_rs.ValidationErrorKind.BacktrackLimitExceeded
-"""Of a pattern that takes too many steps: whether the value matches is not known."""
+"""The result of a pattern that takes too many steps: it is unknown whether the value matches."""
 
 Path = tuple[str | int, ...]
 

@@ -14,9 +14,9 @@ from typing import Any, cast
 from penstock.codec.schema_walk import BRANCHES, CONDITIONS, referred
 
 MOST_STEPS = 50_000  # about a second
-"""Pairs of a schema and a value. Schemas of real connectors take some dozens to some hundreds."""
+"""The most pairs of a schema and a value to check. Real connectors need dozens to hundreds."""
 DEEPEST = 200
-"""Levels of a schema or value, where each object and each list is one."""
+"""The most levels of a schema or value; each object and each list is one."""
 
 _IN_PLACE = (*CONDITIONS, "not")
 _Pair = tuple[Any, Any]

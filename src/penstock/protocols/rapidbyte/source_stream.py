@@ -69,8 +69,8 @@ from penstock.protocols.reading import ReadRequest
 
 _MOST_AHEAD = 16 << 20
 _MOST_FRAMES_AHEAD = 256
-"""Bytes and frames that wait for a later frame to tell the type of a column that nobody declared
-and that has held nothing but NULL."""
+"""The most bytes and frames that wait until a later frame shows the type of an undeclared column
+with only NULL so far."""
 
 
 class StreamRead:

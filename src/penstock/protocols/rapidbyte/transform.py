@@ -60,7 +60,7 @@ from penstock.store.keys import MemoryKeys
 
 _WAIT_SECONDS = 7 * 86400.0
 """Seconds that a transform may wait for rows of a stream, since its source may read others first.
-While it has rows to work on it is given up after ``Timeouts.heartbeat`` without a sign of life."""
+With rows to work on, it is stopped after ``Timeouts.heartbeat`` without a sign of life."""
 _OUTLINE_SECONDS = 60.0
 
 

@@ -17,7 +17,7 @@ from penstock.runtimes.masking import Masker
 from penstock.store.keys import OpenKeys
 
 _FAMILIES = ("meltanolabs-", "pipelinewise-")
-"""Who publishes forks of taps and targets under a name of their own."""
+"""Publishers of forks of taps and targets under their own names."""
 
 
 class SingerPackage(RegistryNames):

@@ -13,10 +13,11 @@ from penstock.codec.json_schema import SchemaDialect
 from penstock.model.types import DataType, Kind
 
 DELETED_AT = "_sdc_deleted_at"
-"""A top-level property; many taps add it to the SCHEMA of log replication only."""
+"""The top-level property of a delete's time; many taps add it to the SCHEMA only for log
+replication."""
 LOG_CURSORS = "_sdc_lsn"
-"""The bookmark of taps that read a database's log (MeltanoLabs' tap for Postgres and others). Not
-all that Penstock is given shows that the method is LOG_BASED: a SCHEMA does not."""
+"""The bookmark of taps that read a database's log (MeltanoLabs' tap for Postgres and others). A
+SCHEMA does not show that the method is LOG_BASED."""
 
 _FORMATS = ("singer.decimal", "x-singer.decimal")
 _STANDS_ON = frozenset({"string", "number", "integer", "null"})

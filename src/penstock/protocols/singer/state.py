@@ -24,7 +24,7 @@ SCOPE = StateScope(StateType.legacy)
 _BY_STREAM = ("bookmarks", "activate_versions")
 _CURRENT = "currently_syncing"
 _POINTER = "currently_"
-"""The prefix of keys that only show which stream the tap is at."""
+"""The prefix of keys that only name the stream that the tap is reading."""
 
 
 def state_file(states: Sequence[StoredState]) -> bytes | None:

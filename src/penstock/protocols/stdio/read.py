@@ -152,8 +152,8 @@ class Reader(Protocol):
 
 
 Beside = Callable[[ByteChannel, ConnectorExited | None], Iterator[Event]]
-"""Events that a protocol adds to those of stdout: called at every tick, and once with the exit,
-when the connector has ended and its channel is still open."""
+"""Returns events that a protocol adds to those of stdout. Called at every tick, and once with the
+exit, while the channel of the ended connector is still open."""
 
 
 def _nothing(channel: ByteChannel, exited: ConnectorExited | None) -> Iterator[Event]:

@@ -21,10 +21,10 @@ from penstock.protocols.writing import Answer
 from penstock.runtimes.contract import Argument, ByteChannel, Runtime, RunTimeouts
 
 Chunk = Any
-"""Data to write: bytes, a memoryview or a pyarrow.Buffer. None: there is none at the moment."""
+"""Data to write: bytes, a memoryview or a pyarrow.Buffer. None: no data at the moment."""
 
 CLOSED_INPUT_SECONDS = 300.0
-"""Time for a destination that closed its stdin to commit what it has, to report why, and to end."""
+"""Seconds for a destination that closed its stdin to commit, report the reason, and end."""
 _STEP = 0.2  # seconds of one wait
 _JOIN_SECONDS = 60.0  # for the chunk that is being encoded
 

@@ -17,11 +17,12 @@ from penstock.protocols.transforming import EnrichmentUse
 from penstock.store.keys import PATH, KeyAddress, KeyPort
 
 MOST_BYTES = 256 << 10
-"""A longer answer is not kept."""
+"""The most bytes of a cached answer; a longer one is not cached."""
 _SWEPT = "swept"
 
 Patch = dict[str, Any]
-"""Properties of an answer's row that differ from the row that was sent; None: it lacks one."""
+"""Properties in which an answer's row differs from the sent row; None: the answer's row lacks
+one."""
 
 
 class _Entry(msgspec.Struct):

@@ -33,7 +33,7 @@ ALIASES = {
     PAGE_STREAMS: Reply.stream_spec,
     "enrichment-reply": Reply.enriched,
 }
-"""The page's names for replies that the code calls otherwise."""
+"""Reply names of the documentation that differ from those of the code."""
 
 
 class Roles(StrEnum):
@@ -271,7 +271,7 @@ def _json(value: Any) -> str:
 # -- what we send
 
 ROW_START, ROW_END = '{"type":"row","payload":{"row":', "}}"
-"""Around a row's object, in its line."""
+"""The text before and after a row's object in its line."""
 
 
 REQUEST_START, REQUEST_END = '{"type":"enrichment-request","payload":{"row":', "}}"

@@ -24,7 +24,7 @@ _VARIABLE = re.compile(r"env\.(?P<name>[A-Za-z_]\w*)")
 _WITH_DEFAULT = re.compile(r"\s*env\.(?P<name>[A-Za-z_]\w*)\s*(?::(?P<default>.*))?", re.DOTALL)
 _CONFIG = re.compile(r'config\s+(["\'])(?P<key>[\w.]+)\1\s+(?P<value>.+)', re.DOTALL)
 _RESULT = re.compile(r"result\.(rows|row|length)")
-"""Of the ``http`` connector, which puts rows in by itself."""
+"""The placeholders of the ``http`` connector, which fills rows in by itself."""
 
 _FILES = (".env", ".env.local")
 

@@ -31,8 +31,8 @@ class StreamKeys:
         scope: str | None = None,
     ) -> None:
         self.scope = scope or StateScope(StateType.stream, stream).key
-        """Of the checkpoints: the stream's, also where the source's states are shared, since a
-        checkpoint of one stream must not cover what another one wrote."""
+        """The scope of checkpoints: the stream's, even if the source's states are shared, since one
+        stream's checkpoint must not cover rows of another."""
         self._keys = keys()
         self._server = (
             None if address is None else StateServer(self._keys, stream=stream, host=address)

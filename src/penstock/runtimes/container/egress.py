@@ -30,7 +30,7 @@ from urllib.parse import urlsplit
 from penstock.model.hosts import ReachableHosts, address_of, allows, host_of, parsed
 
 PORT = 3128
-"""Of the proxy, on the container's loopback, where nothing has begun when it is taken."""
+"""The proxy's port on the container's loopback; nothing else listens there yet."""
 _CLONE_NEWNET = 0x40000000
 _MOST = 512  # connections at a time; further ones wait to be accepted
 _CONNECT_SECONDS = 30.0

@@ -19,9 +19,10 @@ from penstock.errors import ConnectorError
 from penstock.runtimes.env import BASE
 
 VARIABLE = "PENSTOCK_CONTAINER_ENGINE"
-"""Names the command to use in place of the first of ``docker`` and ``podman`` that answers."""
+"""The variable with the engine's command. Default: ``docker`` or ``podman``, whichever answers
+first."""
 CALL_BOUND = 60.0
-"""Seconds that a short question to an engine may take."""
+"""Seconds for a short command of an engine."""
 _INFO_BOUND = 20.0
 _KNOWN = ("docker", "podman")
 _HANDED = ("DOCKER_", "CONTAINER_", "CONTAINERS_", "PODMAN_", "BUILDAH_", "XDG_", "SSL_CERT_")

@@ -13,8 +13,8 @@ from typing import Any, Protocol
 import msgspec
 
 Imports = Mapping[str, Mapping[str, Callable[..., Any]]]
-"""Interface name -> function name -> host function, which gets the guest's arguments alone. Any
-exception of it ends the guest; see :meth:`CallChannel.call`."""
+"""Interface name -> function name -> host function, which gets the guest's arguments alone. An
+exception in it ends the guest; see :meth:`CallChannel.call`."""
 
 
 class Grants(msgspec.Struct, frozen=True, kw_only=True):

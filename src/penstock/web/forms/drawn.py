@@ -14,7 +14,7 @@ from penstock.web.forms.kinds import FieldKind, Shape
 from penstock.web.secret_file import variable_in
 
 ABSENT: Any = object()
-"""In the place of a value: there is none."""
+"""Stands for a missing value."""
 _SCALARS = (str, int, float, bool)
 Given = Mapping[str, Sequence[str]]
 

@@ -23,8 +23,8 @@ _SECONDS = 1.0
 _LINES = 200
 _LONGEST = 6 * 3600.0  # per connection: the browser then opens another
 _MOST_OPEN = 3
-"""Connections that stay open. A browser has six for all its tabs: the pages beyond these ask again
-every few seconds."""
+"""The most connections that stay open. A browser has six for all its tabs; further pages poll every
+few seconds."""
 
 
 def start(site: Site, request: Request, form: Form) -> Response:

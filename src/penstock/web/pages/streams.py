@@ -217,7 +217,8 @@ def save(site: Site, request: Request, form: Form) -> Response:
 
 
 Wanted = dict[str, Any]
-"""What is wanted of a stream: ``chosen``, and settings by their inputs. What is not in it stays."""
+"""The posted choices of a stream: ``chosen``, and settings by their inputs. Absent settings
+stay."""
 
 
 def _posted(name: str, form: Form) -> Wanted:

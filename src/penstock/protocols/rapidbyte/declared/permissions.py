@@ -27,8 +27,8 @@ from penstock.runtimes.wasm.contract import Grants
 _READ_ONLY = ":ro"
 _KERNEL = ("/proc", "/sys", "/dev")
 DEFAULT_SECONDS = 300
-"""``timeout_seconds`` where neither manifest nor pipeline sets it. ``max_memory`` has no such
-default: it is then unlimited."""
+"""``timeout_seconds`` if neither manifest nor pipeline sets it. ``max_memory`` is unlimited
+then."""
 
 
 class Folder(NamedTuple):

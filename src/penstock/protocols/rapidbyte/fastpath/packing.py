@@ -19,7 +19,7 @@ from penstock.runtimes.wasm.clock import FAR
 PIECE = 1 << 18
 """The most bytes that one crossing carries."""
 SLACK = 64
-"""Bytes behind a buffer that may be read or written beyond its end."""
+"""Spare bytes after a buffer, since reads and writes may go beyond its end."""
 PACKING = files("penstock.protocols.rapidbyte.fastpath").joinpath("packing.wat").read_text("ascii")
 """WebAssembly text of ``$pack`` and ``$unpack``, for a module with a memory."""
 _LANES = 7

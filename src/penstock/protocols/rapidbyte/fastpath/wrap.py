@@ -28,7 +28,7 @@ from penstock.protocols.rapidbyte.wire.wasm_binary import (
 from penstock.protocols.rapidbyte.wire.wit import FAST, HOST
 
 OUT_OF_MEMORY = "out_of_transfer_memory"
-"""A function of the adapter that is in the trace of a trap when its memory could not grow."""
+"""A function of the adapter: in the trace of a trap it shows that memory could not grow."""
 
 # The adapter's memory: first a return area of lifted functions, one of lowered calls, then these.
 _RET, _SCRATCH = range(1024, 2048), range(2048, 4096)

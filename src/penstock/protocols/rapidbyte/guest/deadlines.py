@@ -16,14 +16,14 @@ from penstock.runtimes.contract import RunTimeouts
 from penstock.runtimes.wasm.contract import Trap, TrapKind
 
 LONGEST_CHECK = 600.0
-"""Seconds; as is ``LONGEST_DISCOVER``."""
+"""Seconds, like ``LONGEST_DISCOVER``."""
 LONGEST_DISCOVER = 3600.0
 ABANDON_SECONDS = 2.0
-"""Seconds that a guest that was given up has to end, before its thread is left behind."""
+"""Seconds for an abandoned guest to end; then its thread is left running."""
 POLL_SECONDS = 0.5
-"""Seconds between two looks at a guest's clock."""
+"""Seconds between two checks of a guest's clock."""
 _SLACK = 1.0
-"""Seconds beyond its limit in which the guest's own clock normally ends it."""
+"""Seconds after its limit within which the guest's own clock normally ends it."""
 
 
 class AnswerTimeout(msgspec.Struct, frozen=True):

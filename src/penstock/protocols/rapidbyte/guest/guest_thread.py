@@ -43,7 +43,7 @@ from penstock.protocols.rapidbyte.wire.messages import RunRequest, RunSummary
 from penstock.protocols.rapidbyte.wire.wit_records import FaultReturned
 
 _CLOSING = 30.0
-"""Seconds that a guest has to end after its reader has left."""
+"""Seconds for a guest to end after its reader is gone."""
 
 
 class Inbox:

@@ -55,7 +55,7 @@ _KINDS = 3  # of checkpoints
 _RESERVES = {"WARN": 1, "ERROR": 2}  # times ``HostBounds.grave_lines``
 FEED_FAILED = "UPSTREAM_FAILED"
 _REFUSALS_TO_STOP = 1000
-"""Calls of a stopped guest that are refused before the guest is ended."""
+"""The calls of a stopped guest that are refused; at the next one the guest is ended."""
 
 R = TypeVar("R")
 

@@ -12,7 +12,7 @@ from penstock.protocols.rapidbyte.wire.messages import ConnectorFault
 _BASE_MS = {"fast": 100, "normal": 1000, "slow": 5000}
 _LONGEST_MS = 60_000
 _LONGEST_ASKED_MS = 3_600_000
-"""Bounds ``retry_after_ms`` of a connector: every wait has a bound (L11)."""
+"""The longest ``retry_after_ms`` of a connector: every wait has a bound (L11)."""
 
 
 def retry_after(ended: RunEnded, attempt: int, allowed: int) -> float | None:

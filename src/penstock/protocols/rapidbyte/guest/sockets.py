@@ -30,12 +30,12 @@ _LONGEST_SHOWN = 100
 ReadKind = Literal["data", "eof", "would-block", "spin"]
 
 _TIGHT = 0.0005
-"""Seconds: a read that follows a would-block sooner than this is a busy loop of the guest."""
+"""Seconds: a guest that reads again sooner after a would-block is in a busy loop."""
 _LONGEST_POLL_MS = 10
 _FREE_ABSORBED = 4
-"""Would-blocks answered at once where the adapter answers most of them itself."""
+"""Would-blocks that are answered at once if the adapter answers most of them itself."""
 _FREE = 128
-"""As ``_FREE_ABSORBED``, where the guest sees every would-block."""
+"""Like ``_FREE_ABSORBED``, for a guest that sees every would-block."""
 
 Waiting = Callable[[], AbstractContextManager[Any]]
 

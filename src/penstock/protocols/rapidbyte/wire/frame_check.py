@@ -41,14 +41,15 @@ _FLAT = frozenset(
         pa.large_string(), pa.binary(), pa.large_binary(),
     )
 )  # fmt: skip
-"""Types by their id whose values stand in buffers of their own, at least a bit each."""
+"""Ids of the types whose values have their own buffers, with at least one bit each."""
 MAX_ROWS = 16 << 20
 MAX_BYTES = FrameBounds().frame_bytes
-"""Of a frame's decompressed and expanded rows: the bound of an uncompressed frame."""
+"""The most bytes of a frame's rows once decompressed and expanded: the bound of an uncompressed
+frame."""
 _OBJECT = 16  # minimum bytes of a value that is written as JSON by itself
 _PIECE = 1 << 20  # bytes checked in one step
 _LARGEST_SCALE = {32: 9, 64: 18, 128: 38, 256: 76}
-"""By the bits of a decimal type: a number of a larger scale has no Python value."""
+"""The largest scale, by the bits of a decimal type, that has a Python value."""
 _SHOWN = 400  # characters of Arrow's message
 _BROKEN = (
     pa.ArrowException, OSError, ValueError, LookupError, MemoryError, NotImplementedError,
@@ -261,8 +262,8 @@ def _view_lengths(array: Array) -> Array:
 _DICTIONARY, _RECORDS = 2, 3  # MessageHeader
 _V5 = 4  # MetadataVersion
 _OLD_COMPRESSION = b"ARROW:experimental_compression"
-"""Metadata by which a message of version 4 says that it is compressed, as Arrow 0.17 wrote it and
-Arrow still reads it."""
+"""Metadata that marks a message of version 4 as compressed; Arrow 0.17 wrote it and Arrow still
+reads it."""
 
 
 def _check_declared_sizes(frame: Bytes) -> None:

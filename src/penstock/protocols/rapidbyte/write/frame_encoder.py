@@ -25,7 +25,7 @@ _LONGEST_TEXT = 64 << 20  # bytes converted to JSON at once, since their text ex
 
 
 _TAKEN_BY_ALL = re.compile(r"int16|int32|float|timestamp\[us, .*", re.DOTALL)
-"""Frame types that v4's own Postgres destination takes too."""
+"""Frame types that v4's own Postgres destination accepts too."""
 
 
 class FrameEncoder:
