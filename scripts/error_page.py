@@ -58,21 +58,21 @@ _PAGES = {
         "have [those of sources and destinations](errors-run.md) and [those of state, disks and "
         "Spark](errors-machine.md). They are written from the code by `python "
         "scripts/error_page.py`; `…` is what is known only when the error occurs. "
-        "[Find what is wrong](troubleshooting.md) says what to look at first.\n\n"
+        "[Find what is wrong](troubleshooting.md) shows what to look at first.\n\n"
         "A code that begins with `defect` is a fault of Penstock: please report it with the file "
         "that the error names.",
         _BEFORE,
     ),
     "errors-run.md": (
         "Error codes: sources and destinations",
-        "[Error codes](errors.md) says what a code is. "
+        "[Error codes](errors.md) explains what a code is. "
         "A code that begins with `source` may begin with `destination` or `transform` if a "
         "connector of that role does the same.",
         _DURING,
     ),
     "errors-machine.md": (
         "Error codes: state, disks, Spark",
-        "[Error codes](errors.md) says what a code is.",
+        "[Error codes](errors.md) explains what a code is.",
         _MACHINE,
     ),
 }

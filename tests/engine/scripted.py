@@ -444,7 +444,7 @@ class ScriptedLane(LaneEvents):
         self._versions: dict[StreamId, int] = {}
         self._announced: dict[StreamId, int] = {}
         self._shown: set[StreamId] = set()
-        self._said: Any = SimpleNamespace(log=lambda level, text: None)
+        self._event_log: Any = SimpleNamespace(log=lambda level, text: None)
         self.failures = EpochFailures()
         self.in_doubt: list[tuple[StreamId, str, str | None]] = []
         self._doubts: list[str] = []

@@ -138,7 +138,7 @@ def pipeline(
         lenient=reading.lenient,
         profile=reading.with_profile,
     )
-    return _heard(found, output)
+    return _announced(found, output)
 
 
 def pipeline_or_name(
@@ -153,10 +153,10 @@ def pipeline_or_name(
         profile=reading.with_profile,
         name=reading.name,
     )
-    return found if isinstance(found, str) else _heard(found, output)
+    return found if isinstance(found, str) else _announced(found, output)
 
 
-def _heard(found: Pipeline, output: "Output") -> Pipeline:
+def _announced(found: Pipeline, output: "Output") -> Pipeline:
     """Hides the pipeline's secrets in the output, and prints its warnings."""
     output.hide(found.secret_values)
     for warning in found.warnings:
@@ -192,7 +192,7 @@ def project(
         profile=reading.with_profile,
     )
     for each in found.pipelines.values():
-        _heard(each, output)
+        _announced(each, output)
     for note in found.notes:
         output.say(f"note: {note}")
     return found

@@ -130,20 +130,22 @@ class Connection:
     ``secrets`` for its stderr. The methods are those of its role's conversation."""
 
     def __init__(self, protocol: Conversations[R], role: Role, runtime: R, secrets: Masker) -> None:
-        talk = getattr(protocol, role)
-        if talk is None:
+        conversation = getattr(protocol, role)
+        if conversation is None:
             raise Defect(f"this protocol has no {role}s")
-        self._talk: Any = talk
+        self._conversation: Any = conversation
         self._runtime: Any = runtime
         self._secrets = secrets
 
     def spec(self, timeouts: RunTimeouts, log: EventSink) -> ConnectorSpec:
         with self._secrets.errors():
-            return self._talk.spec(self._runtime, timeouts, self._sink({}, log))
+            return self._conversation.spec(self._runtime, timeouts, self._sink({}, log))
 
     def check(self, config: dict[str, Any], timeouts: RunTimeouts, log: EventSink) -> CheckResult:
         with self._secrets.errors():
-            found = self._talk.check(self._runtime, config, timeouts, self._sink(config, log))
+            found = self._conversation.check(
+                self._runtime, config, timeouts, self._sink(config, log)
+            )
         said = found.message and self._secrets.mask(found.message)
         return msgspec.structs.replace(found, message=said)
 
@@ -152,24 +154,26 @@ class Connection:
     ) -> ConnectorSpec:
         sink = self._sink(config, log)
         with self._secrets.errors():
-            return self._talk.configured_spec(self._runtime, spec, config, timeouts, sink)
+            return self._conversation.configured_spec(self._runtime, spec, config, timeouts, sink)
 
     def discover(self, config: dict[str, Any], timeouts: RunTimeouts, log: EventSink) -> Catalog:
         with self._secrets.errors():
-            return self._talk.discover(self._runtime, config, timeouts, self._sink(config, log))
+            return self._conversation.discover(
+                self._runtime, config, timeouts, self._sink(config, log)
+            )
 
     def read(self, request: ReadRequest) -> Generator[Event]:
-        return self._masked(request.config, self._talk.read(self._runtime, request))
+        return self._masked(request.config, self._conversation.read(self._runtime, request))
 
     def write(self, request: WriteRequest, feed: Iterator[Feed]) -> Generator[Answer]:
-        return self._masked(request.config, self._talk.write(self._runtime, request, feed))
+        return self._masked(request.config, self._conversation.write(self._runtime, request, feed))
 
     def outline(self, request: TransformRequest, columns: Any) -> Any | None:
         with self._secrets.errors():
-            return self._talk.outline(self._runtime, request, columns)
+            return self._conversation.outline(self._runtime, request, columns)
 
     def apply(self, request: TransformRequest, feed: Iterator[Any]) -> Generator[Given]:
-        return self._masked(request.config, self._talk.apply(self._runtime, request, feed))
+        return self._masked(request.config, self._conversation.apply(self._runtime, request, feed))
 
     def _sink(self, config: dict[str, Any], log: EventSink) -> EventSink:
         hearing = EventMasker(self._secrets, config)

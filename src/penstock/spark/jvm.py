@@ -84,7 +84,7 @@ class Jvm:
             return None
         if code is not None and self._was_stopped:
             return was_stopped(STOPPED_SECONDS, str(self.log))
-        return None if code is None else died(code, self.said(), str(self.log))
+        return None if code is None else died(code, self.output_end(), str(self.log))
 
     def end_where_stopped(self) -> None:
         """Has a thread kill the JVM once it has been stopped for :data:`STOPPED_SECONDS`."""
@@ -99,7 +99,7 @@ class Jvm:
 
         threading.Thread(target=look, name="spark-stopped", daemon=True).start()
 
-    def said(self) -> str:
+    def output_end(self) -> str:
         """Returns the end of Java's output."""
         return tail(self.log)
 

@@ -89,7 +89,7 @@ class WarmJvm(Jvm):
         session.conf().set("spark.scheduler.pool", self._session)
         self._pool = pool
 
-    def said(self) -> str:
+    def output_end(self) -> str:
         """Returns the end of Java's output from the open file."""
         return end_of(self.process.log)
 

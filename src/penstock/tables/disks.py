@@ -65,12 +65,12 @@ def booted_at() -> float | None:
         lines = _STAT.read_text("ascii").splitlines()
     except OSError:
         return None
-    told = [float(line.split()[1]) for line in lines if line.startswith("btime ")]
-    if not told or not told[0]:
+    times = [float(line.split()[1]) for line in lines if line.startswith("btime ")]
+    if not times or not times[0]:
         return None
     for folder in _MADE_AT_BOOT:
         if _kind_of(folder) not in _MEMORY:
             continue  # of an image, which may be years old
         with suppress(OSError), os.scandir(folder) as entries:
-            told += [entry.stat(follow_symlinks=False).st_ctime for entry in entries]
-    return min(time for time in told if time > 0)
+            times += [entry.stat(follow_symlinks=False).st_ctime for entry in entries]
+    return min(time for time in times if time > 0)

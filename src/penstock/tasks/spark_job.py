@@ -97,8 +97,8 @@ def on_spark(spark: "SparkSession", folder: Path, local: bool) -> Submit:
                 import json
 
                 as_dict = getattr(e, "as_dict", None)  # of a PenstockError
-                told = {"worker": worker(), "error": as_dict and as_dict(), "words": repr(e)}
-                raise RuntimeError(raised + json.dumps(told)) from e
+                described = {"worker": worker(), "error": as_dict and as_dict(), "words": repr(e)}
+                raise RuntimeError(raised + json.dumps(described)) from e
 
         try:
             return _while_alive(collected, Path(alive), module, working)

@@ -33,7 +33,7 @@ class PushMail(Mailbox):
         super().__init__(log_root, f"{run}/push", key)
         self.number = number
         self._ordered = self._taken = 0
-        self._acked = self._heard = 0
+        self._acked = self._acks_read = 0
         self._configs = 0
 
     def create(self) -> None:
@@ -50,8 +50,8 @@ class PushMail(Mailbox):
     def acks(self) -> list[AckedSegments]:
         """Returns the acks written since the last call, in order."""
         found: list[AckedSegments] = []
-        while (raw := self._get(f"ack-{self.number}-{self._heard + 1}.json")) is not None:
-            self._heard += 1
+        while (raw := self._get(f"ack-{self.number}-{self._acks_read + 1}.json")) is not None:
+            self._acks_read += 1
             found.append(msgspec.json.decode(raw, type=AckedSegments))
         return found
 

@@ -121,7 +121,7 @@ class PushDelivery:
         self._store, self._lease = session.store, session.lease
         self._observer, self._failures = session.observer, session.failures
         self._preconditions = Preconditions(session, check)
-        self._talk: Conversation | None = None
+        self._conversation: Conversation | None = None
         self._flying: dict[SegmentId, _Flight] = {}
         self._done: set[StreamId] = set()
         self._ended = False  # the end of the input was ordered
@@ -160,7 +160,7 @@ class PushDelivery:
             return False
         ready = self._unblocked(ready, pending)
         loads = self._begun([load for group in ready for load in group.loads])
-        if self._talk is not None and not self._talk.takes(loads):
+        if self._conversation is not None and not self._conversation.takes(loads):
             self.flush(meanwhile)
             if self._dead or self._again_at is not None:
                 return False
@@ -169,17 +169,19 @@ class PushDelivery:
         if not ready:
             return True
         self._preconditions.announce(segment for group in ready for segment, _ in group.consumes)
-        if self._talk is None:
+        if self._conversation is None:
             self._attempt = 1
-            self._talk = self._begin(loads)
+            self._conversation = self._begin(loads)
             self._ended, self._done = False, set()
         self._sent.add(item for group in ready for item in _consumed(group))
         self._count_again(loads)
         segments = [self._fly(group, pending) for group in ready]
-        order = self._talk.changes(loads)
+        order = self._conversation.changes(loads)
         done = [load.stream for load in loads if load.stream in pending.publishes]
         self._done.update(done)
-        self._talk.order(msgspec.structs.replace(order, segments=tuple(segments), done=tuple(done)))
+        self._conversation.order(
+            msgspec.structs.replace(order, segments=tuple(segments), done=tuple(done))
+        )
         reach("after-order")
         return True
 
@@ -238,13 +240,13 @@ class PushDelivery:
             [load for flight in self._flying.values() for load in flight.group.loads], again=True
         )
         self._sent.add(item for flight in self._flying.values() for item in _consumed(flight.group))
-        talk = self._talk = self._begin(loads)
-        order = talk.changes(loads)
+        conversation = self._conversation = self._begin(loads)
+        order = conversation.changes(loads)
         segments = tuple(flight.segment for flight in self._flying.values())
         done = tuple(sorted(self._done))
-        talk.order(msgspec.structs.replace(order, segments=segments, done=done))
+        conversation.order(msgspec.structs.replace(order, segments=segments, done=done))
         if self._ended:
-            talk.order(FeedOrder(end=True))
+            conversation.order(FeedOrder(end=True))
 
     def _count_again(self, loads: Sequence[LoadIntent]) -> None:
         for load in loads:
@@ -259,11 +261,11 @@ class PushDelivery:
         again_at = self._again_at
         if again_at is not None and time.monotonic() >= again_at and self._will_begin_again():
             self._begin_again()
-        talk = self._talk
-        if talk is None:
+        conversation = self._conversation
+        if conversation is None:
             return
-        result = talk.poll()
-        for acked in talk.acks():
+        result = conversation.poll()
+        for acked in conversation.acks():
             self._settle(acked)
         if result is not None:
             self._over(result)
@@ -334,7 +336,7 @@ class PushDelivery:
         if result.retry is not None:
             self._try_again(result, result.retry)
             return
-        left, self._flying, self._talk = self._flying, {}, None
+        left, self._flying, self._conversation = self._flying, {}, None
         errors = [PenstockError.from_dict(e) for e in result.errors]
         if result.end is PushEnd.finished and not self._ended:
             errors.append(_ended_early())
@@ -367,13 +369,13 @@ class PushDelivery:
             if not flight.group.streams & failures.blocked.keys()
             and not (failures.shared_blocked and _is_shared(flight.segment))
         }
-        self._talk = None
+        self._conversation = None
         if self._flying:
             self._begin_later(result, 0.0)
         return True
 
     def _try_again(self, result: PushResult, seconds: float) -> None:
-        self._talk = None
+        self._conversation = None
         self._attempt += 1
         for error in result.errors:
             self._observer.note(f"the destination is tried again after: {error['message']}")
@@ -390,7 +392,9 @@ class PushDelivery:
 
     def flush(self, meanwhile: LaneWatcher) -> None:
         self._end_input()
-        self._while_it(meanwhile, lambda: self._talk is not None or self._will_begin_again())
+        self._while_it(
+            meanwhile, lambda: self._conversation is not None or self._will_begin_again()
+        )
 
     def _will_begin_again(self) -> bool:
         """Whether another attempt follows: not in a cancelled run, even while a lane is still
@@ -406,18 +410,18 @@ class PushDelivery:
             raise
 
     def _end_input(self) -> None:
-        if self._ended or (self._talk is None and self._again_at is None):
+        if self._ended or (self._conversation is None and self._again_at is None):
             return
         self._ended = True
-        if self._talk is not None:
-            self._talk.order(FeedOrder(end=True))
+        if self._conversation is not None:
+            self._conversation.order(FeedOrder(end=True))
 
     def stop(self) -> None:
         self._again_at = None
-        if self._talk is not None:
-            self._talk.cancel()
+        if self._conversation is not None:
+            self._conversation.cancel()
         until = time.monotonic() + STOP_SECONDS
-        while self._talk is not None and time.monotonic() < until:
+        while self._conversation is not None and time.monotonic() < until:
             self.poll()
             time.sleep(0.1)
 
@@ -425,9 +429,9 @@ class PushDelivery:
         new = [s for s in streams if s not in self._done]
         if self._again_at is not None:
             self._done.update(new)  # sent when it is begun again
-        elif self._talk is not None and not self._ended and new:
+        elif self._conversation is not None and not self._ended and new:
             self._done.update(new)
-            self._talk.order(FeedOrder(done=tuple(new)))
+            self._conversation.order(FeedOrder(done=tuple(new)))
 
     def under_way(self) -> set[ConsumedSlice]:
         return {item for flight in self._flying.values() for item in _consumed(flight.group)}

@@ -123,13 +123,13 @@ class _Conversation:
     def _joins_otherwise(self, load: LoadIntent) -> bool:
         """Whether the destination was given another mode or primary key for the load's stream: a
         source may have sent them since."""
-        told, way = self._described.get(load.stream), how_it_joins(load)
-        if told is None or self._known_ways.get(load.stream) == way:
+        described, way = self._described.get(load.stream), how_it_joins(load)
+        if described is None or self._known_ways.get(load.stream) == way:
             return False
         now = self._describe({load.stream: load.disposition})[load.stream].configured
         if (now.destination_sync_mode, now.primary_key) != (
-            told.configured.destination_sync_mode,
-            told.configured.primary_key,
+            described.configured.destination_sync_mode,
+            described.configured.primary_key,
         ):
             return True
         self._known_ways[load.stream] = way

@@ -66,7 +66,7 @@ from penstock.engine.run.spark import (
 )
 from penstock.engine.run.state_resets import ask_for_refresh, reset_overwritten, reset_states
 from penstock.engine.run.stop_bound import StopBound
-from penstock.engine.run.wiring import Assembly
+from penstock.engine.run.wiring import RunParts
 from penstock.engine.serve import ServedInput
 from penstock.engine.specs.failpoints import announce_driver
 from penstock.engine.specs.lane import KeysAt
@@ -446,7 +446,7 @@ class Run:
             tried = tried_in(self._store, lease, self.id)
             rejects = RejectsKeeper(log.root, folder, monitor.note, keys, tried=tried)
             session = SyncSession(lease, self._store, log, prepared.states, rejects, monitor)
-            parts = Assembly(prepared, session, mailbox, monitor, self._configs.save, self._limit)
+            parts = RunParts(prepared, session, mailbox, monitor, self._configs.save, self._limit)
             retry = self._retries(prepared, log, mailbox)
             sync = parts.sync(spark, self._discovery(prepared), retry)
             return BuiltSync(prepared, sync, monitor, mailbox)
@@ -635,7 +635,7 @@ class Run:
         rejects = RejectsKeeper(log.root, None, monitor.note)
         session = SyncSession(lease, store, log, prepared.states, rejects, monitor)
         save = self._configs.save
-        parts = Assembly(prepared, session, mailbox, monitor, save, self._limit)
+        parts = RunParts(prepared, session, mailbox, monitor, save, self._limit)
         sync = parts.sync(None, retry=self._retries(prepared, real, mailbox))
         return self._run_sync(BuiltSync(prepared, sync, monitor, mailbox), run_log)
 

@@ -45,7 +45,7 @@ SaveConfig = Callable[[str, NewConfig], None]
 """(role, the connector's new configuration)."""
 
 
-class Assembly:
+class RunParts:
     """The parts of one run's sync. ``limit``: records per stream, of ``--limit``. ``save``: stores
     a configuration that a connector changed (CONTROL)."""
 

@@ -80,7 +80,7 @@ class PushRun:
         self._mail = PushMail(root, job.run, job.number, job.mail_key)
         task = push_task(job.run, job.number)
         self._process = WorkerProcess(job, self._mail, job.number, task, orphaned)
-        self._said = self._process.said
+        self._event_log = self._process.event_log
         self._cover = FedSegments()
         self._feed = OrderFeed(
             FileLog(root),
@@ -95,7 +95,7 @@ class PushRun:
         self._filtered: dict[StreamId, int] = {}  # not written yet
         self._metrics: list[dict[str, Any]] = []
         self._rejects = PushRejects(root, self._mail.folder, job.number)
-        self._told = CountedRows()
+        self._counted = CountedRows()
         self._covered: list[SegmentId] = []  # not written yet
         self._keys: dict[str, int] = {}
         self._retries: list[float | None] = []
@@ -125,7 +125,7 @@ class PushRun:
             if e.code not in [known.code for known in self._errors]:
                 self._errors.append(e)
         self._process.report(self._progress())
-        self._said.close()
+        self._event_log.close()
         return PushResult(
             end=end,
             fed=sorted(self._feed.rows.items()),
@@ -157,11 +157,12 @@ class PushRun:
         read its input, and until its end. ``encode``: seconds for reading parts and encoding
         messages."""
         now, ended_at = time.monotonic(), self._feed.ended_at
-        talk = self._process.talk
+        traffic = self._process.traffic
         return self._process.stats("push") | {
-            "destination_wait": talk.write_seconds + (0.0 if ended_at is None else now - ended_at),
-            "encode": max(self._feed.busy - talk.write_seconds, 0.0),
-            "bytes": float(talk.written),
+            "destination_wait": traffic.write_seconds
+            + (0.0 if ended_at is None else now - ended_at),
+            "encode": max(self._feed.busy - traffic.write_seconds, 0.0),
+            "bytes": float(traffic.written),
         }
 
     def _converse(self, destination: Connection) -> PushEnd:
@@ -186,7 +187,7 @@ class PushRun:
                     self._take(answer)
                     self._process.between(self._progress)
             except Stopped as e:
-                self._said.log("WARN", f"the push stops: {e}", "penstock")
+                self._event_log.log("WARN", f"the push stops: {e}", "penstock")
                 return PushEnd.cancelled
         return self._push_end()
 
@@ -258,7 +259,7 @@ class PushRun:
             case GivesResults():
                 self._gives_results = True
             case DestinationCounts():
-                for stream, rows in self._told.rejected(answer):
+                for stream, rows in self._counted.rejected(answer):
                     self._rejects.count(stream, rows)
             case StreamHalted():
                 self._log("WARN", answer.message)
@@ -293,22 +294,22 @@ class PushRun:
         return Progress(streams=rows, states=self._acks)
 
     def _log(self, level: str, message: str) -> None:
-        self._said.log(level, message, "destination")
+        self._event_log.log(level, message, "destination")
 
     def _stderr(self, line: str) -> None:
-        self._said.log("INFO", line, "destination.stderr")
+        self._event_log.log("INFO", line, "destination.stderr")
 
     def _notes(self) -> list[str]:
         notes = [*self._complaints]
         notes += [_counted_note(what, n) for what, n in sorted(self._counted.items())]
-        notes += self._told.notes()
+        notes += self._counted.notes()
         notes += [
             f"stream {stream}: {counted(n, 'value')} of {column} sent as null: NaN and infinities,"
             " which JSON does not have"
             for (stream, column), n in sorted(self._feed.nulls.items())
         ]
-        if self._said.lost:
-            notes.append(f"lines of the log that could not be written: {self._said.lost}")
+        if self._event_log.lost:
+            notes.append(f"lines of the log that could not be written: {self._event_log.lost}")
         role = load(self._job.protocol).destination
         by_states = role is not None and role.acks_with_states
         if by_states and not self._acks and self._cover.left() and not self._halted:

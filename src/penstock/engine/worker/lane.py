@@ -53,10 +53,10 @@ class Lane:
         self._job = job
         self._mailbox = mailbox = Mailbox(Path(job.log_root), job.run, job.mail_key)
         self._process = WorkerProcess(job, mailbox, job.epoch, lane_task(job.epoch), orphaned)
-        self._said = self._process.said
+        self._event_log = self._process.event_log
         self._log = FileLog(Path(job.log_root))
         self._streams = StreamDecoders(job)
-        self._heard = LaneEvents(job, mailbox, self._said, self._streams, self._between)
+        self._events = LaneEvents(job, mailbox, self._event_log, self._streams, self._between)
         self._transforming = None
         self._warming: Warming | None = None
         if job.transforms:
@@ -86,7 +86,7 @@ class Lane:
             now=lambda: datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
             write=parts,
             host=self._host_states(),
-            widen=lambda stream, missing: self._heard.widened(stream, missing, sealer),
+            widen=lambda stream, missing: self._events.widened(stream, missing, sealer),
             whole=whole,
         )
         if not load(self._job.protocol).columnar:
@@ -98,16 +98,16 @@ class Lane:
                 end, complete = self._converse(sealer, read)
         except (LogError, FatalReject) as e:
             self._process.secrets.mask_error(e)
-            self._heard.failures.found(e)
+            self._events.failures.found(e)
             end, complete = LaneEnd.failed, dict[StreamId, bool]()
         finally:
             parts.close()
         if self._transforming is not None:
-            self._heard.metrics += map(measured, self._transforming.measured())
+            self._events.metrics += map(measured, self._transforming.measured())
         self._process.report(self._progress(sealer))
         if self._warming is not None:
             self._warming.finish()
-        self._said.close()
+        self._event_log.close()
         return self._result(end, complete, sealer)
 
     def _host_states(self) -> HostStates | None:
@@ -125,20 +125,20 @@ class Lane:
         return LaneResult(
             end=end,
             complete=sorted(s for s, done in complete.items() if done),
-            read=sorted(self._heard.read.items()),
+            read=sorted(self._events.read.items()),
             errors=[e.as_dict() for e in settled.errors],
             passing=[e.as_dict() for e in settled.passing],
-            notes=self._heard.notes(),
-            metrics=self._heard.metrics,
-            expected=list(self._heard.expected.items()),
+            notes=self._events.notes(),
+            metrics=self._events.metrics,
+            expected=list(self._events.expected.items()),
             retries=settled.retries,
-            in_doubt=self._heard.in_doubt,
+            in_doubt=self._events.in_doubt,
             stats=self._process.stats("extract")
             | {
-                "start": self._process.talk.first_byte_seconds,
-                "source_wait": self._process.talk.wait_seconds,
+                "start": self._process.traffic.first_byte_seconds,
+                "source_wait": self._process.traffic.wait_seconds,
                 "decode": self._streams.seconds,
-                "bytes": float(self._process.talk.bytes),
+                "bytes": float(self._process.traffic.bytes),
                 "states": float(sealer.states),
                 "segments": float(sealer.segments),
             },
@@ -149,19 +149,19 @@ class Lane:
         was refused or the log could not be written."""
         names = [stream.id for stream in self._job.streams]
         kept = end is not LaneEnd.cancelled and bool(complete)
-        return self._heard.failures.settle([s for s in names if kept and not complete.get(s)])
+        return self._events.failures.settle([s for s in names if kept and not complete.get(s)])
 
     def _source(self) -> Callable[[], Iterator[Event]]:
         """Returns a function that begins to read the lane's source."""
         if retried := self._job.retried:
-            return partial(retried_events, retried, self._process.talk)
+            return partial(retried_events, retried, self._process.traffic)
         if (staged := self._job.staged) is not None:
-            return partial(staged_events, staged, self._job.streams[0].id, self._process.talk)
+            return partial(staged_events, staged, self._job.streams[0].id, self._process.traffic)
         if (read := self._job.queried) is not None:
             from penstock.engine.worker.database_source import database_events
 
-            return partial(database_events, read, self._job.streams[0].id, self._process.talk)
-        connection = self._process.connect(self._said.stderr)
+            return partial(database_events, read, self._job.streams[0].id, self._process.traffic)
+        connection = self._process.connect(self._event_log.stderr)
         return lambda: connection.read(self._request())
 
     def _converse(
@@ -175,19 +175,19 @@ class Lane:
             events = self._transforming.events(ahead)
         try:
             for event in events:
-                self._heard.take(event, sealer)
+                self._events.take(event, sealer)
                 self._between(sealer)
         except Stopped as e:
-            self._said.log("WARN", f"the lane stops: {e}")
+            self._event_log.log("WARN", f"the lane stops: {e}")
             return LaneEnd.cancelled, sealer.finish(clean=False)
         except LimitReached:
-            for stream in self._heard.read:
+            for stream in self._events.read:
                 sealer.status(StreamStatus(stream, Status.complete))
             return LaneEnd.finished, sealer.finish(clean=True)
         except (LogError, FatalReject):
             raise
         except PenstockError as e:
-            self._heard.failures.found(e)
+            self._events.failures.found(e)
             return LaneEnd.failed, sealer.finish(clean=False)
         finally:
             if isinstance(events, Generator):
@@ -197,10 +197,10 @@ class Lane:
         try:
             complete = sealer.finish(clean=clean)
         except Stopped as e:
-            self._said.log("WARN", f"the lane stops: {e}")
+            self._event_log.log("WARN", f"the lane stops: {e}")
             return LaneEnd.cancelled, {}
         if clean:
-            self._heard.miss_versions(complete)
+            self._events.miss_versions(complete)
         return (LaneEnd.finished if clean else LaneEnd.failed), complete
 
     def _request(self) -> ReadRequest:
@@ -226,16 +226,16 @@ class Lane:
     def _ended_well(self) -> bool:
         """Returns whether the source's end completes its streams without a status (L6); if not, an
         error has the reason."""
-        clean = self._heard.exit is not None and self._heard.exit.code == 0
-        spoke = self._process.talk.spoke
-        if clean and self._heard.failures:
+        clean = self._events.exit is not None and self._events.exit.code == 0
+        spoke = self._process.traffic.spoke
+        if clean and self._events.failures:
             # The source reported a failure without its stream: exit code 0 is no proof that a
             # stream without a status is complete (L6).
             clean = False
         elif clean and not spoke and (self._overwrites() or not self._job.served):
             # Even an empty sync prints a message; a silent source must not empty a table (L6).
             clean = False
-            self._heard.failures.found(_silent())
+            self._events.failures.found(_silent())
         elif not clean:
             self._ended_badly()
         return clean
@@ -249,7 +249,7 @@ class Lane:
         if self._warming is not None:
             self._warming.check()
         self._process.between(partial(self._progress, sealer))
-        limit, read = self._job.limit, self._heard.read
+        limit, read = self._job.limit, self._events.read
         if sealer.widening:
             return  # rows wait, and the end must not overtake them
         if limit is not None and read and all(n >= limit for n in read.values()):
@@ -257,15 +257,15 @@ class Lane:
 
     def _progress(self, sealer: Sealer) -> Progress:
         return Progress(
-            streams=self._heard.progress(),
+            streams=self._events.progress(),
             states=sealer.states,
             segments=sealer.segments,
-            expected=list(self._heard.expected.items()),
+            expected=list(self._events.expected.items()),
         )
 
     def _ended_badly(self) -> None:
         """Adds an error for a source that did not end cleanly and sent no error itself."""
-        exited, failures = self._heard.exit, self._heard.failures
+        exited, failures = self._events.exit, self._events.failures
         if exited is None and not any(e.stream is None for e in failures):
             raise Defect("a source's conversation ended without its exit")
         if exited is not None and not failures:

@@ -78,7 +78,7 @@ class LaneEvents:
         streams: StreamDecoders,
         between: Callable[[Sealer], None],
     ) -> None:
-        self._job, self._mailbox, self._said = job, mailbox, said
+        self._job, self._mailbox, self._event_log = job, mailbox, said
         self._streams, self._between = streams, between
         self.read = {s.id: 0 for s in job.streams}
         self._bytes = {s.id: 0 for s in job.streams}
@@ -131,9 +131,9 @@ class LaneEvents:
                 self._estimated(event)
             case LogEvent():
                 said = (event.message, event.stack_trace)
-                self._said.log(event.level, "\n".join(text for text in said if text))
+                self._event_log.log(event.level, "\n".join(text for text in said if text))
             case Error():
-                self._said.log("ERROR", event.message)
+                self._event_log.log("ERROR", event.message)
                 self.failures.add_event(event, failed(event, "source"), own=event.code is None)
             case SkippedItems():
                 self._count(event.what, event.count)
@@ -172,8 +172,8 @@ class LaneEvents:
         for stream, (times, until) in self._limited.items():
             last = "" if until is None else f", the last time until {_clock(until)}"
             notes.append(f"{stream}: the source was rate limited {times:,} times{last}")
-        if self._said.lost:
-            notes.append(f"lines of the log that could not be written: {self._said.lost}")
+        if self._event_log.lost:
+            notes.append(f"lines of the log that could not be written: {self._event_log.lost}")
         return [*notes, *self._doubts, *self._streams.notes()]
 
     def _records(self, event: Batch, sealer: Sealer) -> None:
@@ -232,7 +232,7 @@ class LaneEvents:
         times, _ = self._limited.get(stream, (0, None))
         self._limited[stream] = (times + 1, limited.until)
         until = "" if limited.until is None else f" until {_clock(limited.until)}"
-        self._said.log("WARN", f"{stream}: the source is rate limited{until}")
+        self._event_log.log("WARN", f"{stream}: the source is rate limited{until}")
 
     def _count(self, what: str, count: int) -> None:
         self._counted[what] = self._counted.get(what, 0) + count

@@ -39,9 +39,9 @@ class Stopped(Exception):
 
 class WorkerProcess:
     """A lane's or a feeder's process. ``mail``: takes progress and log, under ``number``. ``task``:
-    the name under which a connector's keys are written. ``said``: the connector's log. ``secrets``:
-    one masker for everything that writes a log, since connections add secrets to it. ``talk``:
-    seconds and bytes of the conversation."""
+    the name under which a connector's keys are written. ``event_log``: the connector's log.
+    ``secrets``: one masker for everything that writes a log, since connections add secrets to it.
+    ``traffic``: seconds and bytes of the connection."""
 
     def __init__(
         self,
@@ -55,8 +55,8 @@ class WorkerProcess:
         self._run = Mailbox(Path(job.log_root), job.run)
         self._watch = self._run.lease_watch(time.monotonic)
         self._began = self._progress_at = 0.0
-        self.secrets, self.talk = Masker(job.secrets), ConnectionStats()
-        self.said = EventLog(mail.log_path(number), self.secrets)
+        self.secrets, self.traffic = Masker(job.secrets), ConnectionStats()
+        self.event_log = EventLog(mail.log_path(number), self.secrets)
         self._keys: OpenKeys | None = None if job.keys is None else _opener(job.keys, task)
 
     def begin(self, claim: Callable[[str], None]) -> None:
@@ -70,13 +70,13 @@ class WorkerProcess:
     def connect(self, stderr: Callable[[str], None]) -> Connection:
         """Connects to the job's connector."""
         launch = msgspec.convert(self._job.launch, Launch)
-        return connect(launch, self.secrets, self.talk, stderr=stderr, keys=self._keys)
+        return connect(launch, self.secrets, self.traffic, stderr=stderr, keys=self._keys)
 
     def connect_transform(self, launch: Launch) -> Connection:
         """Connects to a transform connector in the same process; its seconds and bytes are not
         counted."""
-        heard, stats = self.said.stderr, ConnectionStats()
-        return connect(launch, self.secrets, stats, stderr=heard, keys=self._keys)
+        stderr, stats = self.event_log.stderr, ConnectionStats()
+        return connect(launch, self.secrets, stats, stderr=stderr, keys=self._keys)
 
     def between(self, progress: Callable[[], Progress]) -> None:
         """Reports progress once a second, and raises :class:`Stopped` where the process must stop;
@@ -103,7 +103,7 @@ class WorkerProcess:
     def report(self, progress: Progress) -> None:
         """Writes progress and flushes the log."""
         self._mail.put_progress(self._number, progress)
-        self.said.flush()
+        self.event_log.flush()
 
     def stats(self, whole: str) -> dict[str, float]:
         """Returns figures for the report: seconds since the begin, under the name ``whole``;

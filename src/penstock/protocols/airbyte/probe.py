@@ -61,7 +61,7 @@ def ask(
             for items in blocks(channel, framer, watch, timeouts.stop):
                 for raw in raw_lines(items):
                     for whole in _messages(raw, spread):
-                        for event in _heard(whole, expected, answer, side_messages):
+                        for event in _answer_events(whole, expected, answer, side_messages):
                             log(event)
                 if answer.body is not None:
                     answered = min(answered, time.monotonic())
@@ -97,7 +97,7 @@ def _decoded(raw: bytes) -> "_AnswerLine | None":
         return None
 
 
-def _heard(
+def _answer_events(
     raw: bytes, expected: str, answer: Answer, side_messages: SideMessages
 ) -> Iterator[Event]:
     """Takes a message into ``answer``, or yields the events of any other message."""

@@ -52,12 +52,12 @@ class _Sent:
 
 @dataclass(slots=True)
 class _Scope:
-    """Tracks the states of one scope. ``heard``: the content of the last echo without an id."""
+    """Tracks the states of one scope. ``last_echo``: the content of the last echo without an id."""
 
     pending: deque[_Sent] = field(default_factory=deque[_Sent])
     acked: deque[bytes] = field(default_factory=lambda: deque[bytes](maxlen=_REMEMBERED))
     last: int = 0
-    heard: bytes | None = None
+    last_echo: bytes | None = None
 
     def ack(self, place: int) -> Ack:
         """Acks the pending state at an index, and those before it."""
@@ -110,18 +110,18 @@ class PendingStates:
         state sent, it was the echo of that state, not of an earlier equal one."""
         with self._lock:
             for scope in self._scopes.values() if not self._strict else ():
-                if scope.pending and scope.heard == scope.pending[-1].digest:
+                if scope.pending and scope.last_echo == scope.pending[-1].digest:
                     yield SkippedItems(NEWEST_ACK)
                     yield scope.ack(len(scope.pending) - 1)
 
     def _matched(self, scope: _Scope, state: Mapping[str, Any], *, whole: bool) -> list[Answer]:
         given, digest = _id(state.get("id")), _digest(state)
         if given is not None:
-            scope.heard = None
+            scope.last_echo = None
             place = next((i for i, e in enumerate(scope.pending) if e.seq == given), None)
             late = given <= scope.last
         else:
-            scope.heard = digest
+            scope.last_echo = digest
             place = _alike(scope.pending, digest, _rows(state))
             late = place != 0 and digest in scope.acked
         if late:

@@ -46,12 +46,12 @@ def catalog_of(data: Any) -> Catalog:
             hint="report this to the tap's maintainers",
         )
     entries = [e for e in cast(list[Any], given) if isinstance(e, dict)]
-    anything_said = any(_said(cast(dict[str, Any], e)) is True for e in entries)
+    any_selected = any(_selected(cast(dict[str, Any], e)) is True for e in entries)
     found: dict[StreamId, Stream] = {}
     notes: list[str] = []
     unnamed = 0
     for index, raw in enumerate(cast(list[Any], given)):
-        stream = _stream(raw, anything_said)
+        stream = _stream(raw, any_selected)
         if stream is None:
             unnamed += 1
             notes.append(f"stream {index + 1} of the source's catalog is left out: it has no name")
@@ -62,7 +62,7 @@ def catalog_of(data: Any) -> Catalog:
     return Catalog(tuple(found.values()), unnamed=unnamed, notes=tuple(notes))
 
 
-def _stream(raw: Any, anything_said: bool) -> Stream | None:
+def _stream(raw: Any, any_selected: bool) -> Stream | None:
     entry = cast(dict[str, Any], raw) if isinstance(raw, dict) else {}
     name = text(entry.get("tap_stream_id")) or text(entry.get("stream"))
     if name is None:
@@ -74,7 +74,7 @@ def _stream(raw: Any, anything_said: bool) -> Stream | None:
     keys = texts(root.get("table-key-properties")) or texts(root.get("view-key-properties"))
     keys = keys or texts(entry.get("key_properties"))
     cursor = _default_cursor(entry, root, keys)
-    said = _said(entry)
+    selected = _selected(entry)
     return Stream(
         id=StreamId(None, name),
         json_schema=offered(schema, metadata),
@@ -82,19 +82,19 @@ def _stream(raw: Any, anything_said: bool) -> Stream | None:
         default_cursor_field=cursor,
         source_defined_primary_key=tuple((k,) for k in keys) or None,
         raw=entry,
-        selected=not anything_said if said is None else said,
+        selected=not any_selected if selected is None else selected,
         record_name=None if (called := text(entry.get("stream"))) == name else called,
     )
 
 
-def _said(entry: dict[str, Any]) -> bool | None:
+def _selected(entry: dict[str, Any]) -> bool | None:
     """Returns whether the stream's entry selects or deselects it; None: neither."""
     metadata, schema = Metadata(entry), entry.get("schema")
     if metadata.inclusion(ROOT, schema) == Inclusion.unsupported:
         return False
-    said = metadata.said(ROOT, schema)
-    said = boolean(entry.get("selected")) if said is None else said
-    return boolean(metadata.of(ROOT).get("selected-by-default")) if said is None else said
+    selected = metadata.own_selected(ROOT, schema)
+    selected = boolean(entry.get("selected")) if selected is None else selected
+    return boolean(metadata.of(ROOT).get("selected-by-default")) if selected is None else selected
 
 
 def forced(stream: Stream) -> SyncMode | None:

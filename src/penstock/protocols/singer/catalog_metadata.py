@@ -56,7 +56,7 @@ class Metadata:
     def inclusion(self, crumb: Breadcrumb, node: Any) -> str | None:
         return text(self.of(crumb).get("inclusion")) or text(_word(node, "inclusion"))
 
-    def said(self, crumb: Breadcrumb, node: Any) -> bool | None:
+    def own_selected(self, crumb: Breadcrumb, node: Any) -> bool | None:
         """Returns ``selected``, from the metadata or inside the schema (legacy); None: it is not
         set."""
         found = boolean(self.of(crumb).get("selected"))
@@ -71,10 +71,10 @@ class Metadata:
             return False
         if inclusion == Inclusion.automatic:
             return True
-        said = self.said(crumb, node)
-        if said is None:
-            said = boolean(self.of(crumb).get("selected-by-default"))
-        return parent if said is None else said
+        found = self.own_selected(crumb, node)
+        if found is None:
+            found = boolean(self.of(crumb).get("selected-by-default"))
+        return parent if found is None else found
 
     def deselected(self) -> list[Breadcrumb]:
         """Returns the breadcrumbs of properties whose metadata deselects them."""

@@ -111,7 +111,7 @@ class SingerReader:
         self._half = False
         self._latest: dict[StreamId, int | None] = {}  # versions of records since an activation
         self._activated: dict[StreamId, int] = {}  # versions that are whole so far
-        self._heard: set[StreamId] = set()
+        self._seen: set[StreamId] = set()
         self._declared: set[StreamId] = (
             set()
         )  # a SCHEMA came, or a record of a stream without a schema
@@ -231,7 +231,7 @@ class SingerReader:
         """Checks a read after exit code 0. Raises ``ReadFailed`` where a stream sent nothing at all
         while records came whose stream is not in the catalog: the names are then not understood,
         and the stream must not be taken for empty (L6)."""
-        silent = sorted(s.name for s in self._configured if s not in self._heard)
+        silent = sorted(s.name for s in self._configured if s not in self._seen)
         if silent and self._strange:
             text = f"nothing came of {', '.join(silent[:_NAMED])}, but records of "
             text += f"{', '.join(sorted(self._strange)[:_NAMED])}, which the catalog does not have"
@@ -250,7 +250,7 @@ class SingerReader:
         if stream is None:
             self._unparsed.count(f"stream_not_configured:{name[:64]}", count)
         else:
-            self._heard.add(stream)
+            self._seen.add(stream)
         return stream
 
     def _pass_over(self, name: str) -> Iterator[Event]:

@@ -71,7 +71,7 @@ class EnrichmentSession:
             taken = self._write(rest) if rest else 0
             rest = rest[taken:]
             waits = not rest and (sent == len(lines) or sent - len(found) >= ahead)
-            came = self._heard(_STEP if waits and answered else 0.0)
+            came = self._receive(_STEP if waits and answered else 0.0)
             whole = sent - bool(rest) - len(found) if answered else 0
             if len(came) > whole:
                 raise _unasked()
@@ -85,7 +85,7 @@ class EnrichmentSession:
 
     def listen(self) -> None:
         """Reads its output while no request is open."""
-        if self._heard(0.0):
+        if self._receive(0.0):
             raise _unasked()
 
     def _write(self, data: memoryview) -> int:
@@ -99,14 +99,14 @@ class EnrichmentSession:
         """Reads the rest of its output, which may have the reason, after it closed its input."""
         until = time.monotonic() + self._timeouts.stop
         while time.monotonic() < until:
-            self._heard(_STEP)
+            self._receive(_STEP)
         raise SourceError(
             "the enrichment closed its input during a request",
             code="transform.closed_input",
             hint="see its last output in the log",
         )
 
-    def _heard(self, timeout: float) -> list[EnrichmentAnswer]:
+    def _receive(self, timeout: float) -> list[EnrichmentAnswer]:
         """Returns the answers in at most one block of its output."""
         assert self._channel is not None
         block = self._channel.read(timeout)

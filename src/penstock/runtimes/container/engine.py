@@ -56,7 +56,7 @@ class Engine(msgspec.Struct, frozen=True, kw_only=True):
         (``connector.engine``), whose message begins with ``what``."""
         done = self.call(words, bound)
         if done.returncode:
-            raise refusal(f"{what}: {self.kind} says: {said(done)}")
+            raise refusal(f"{what}: {self.kind} reports: {last_output(done)}")
         return done.stdout
 
     def removal(self, name: str) -> list[str]:
@@ -109,7 +109,7 @@ def refusal(message: str) -> ConnectorError:
     )
 
 
-def said(done: "subprocess.CompletedProcess[str]") -> str:
+def last_output(done: "subprocess.CompletedProcess[str]") -> str:
     """Returns the last line of a failed command's output."""
     words = (done.stderr.strip() or done.stdout.strip()).splitlines()
     return words[-1].removeprefix("Error response from daemon: ") if words else "nothing"
@@ -152,7 +152,7 @@ def _read(command: str, done: "subprocess.CompletedProcess[str]") -> Engine:
     if "host" in info:
         return _podman(command, info)
     if done.returncode or not info.get("ServerVersion"):
-        faults = info.get("ServerErrors") or [said(done)]
+        faults = info.get("ServerErrors") or [last_output(done)]
         raise refusal(str(faults[0]).strip())
     options = " ".join(map(str, info.get("SecurityOptions") or ()))
     own_machine = "Desktop" not in str(info.get("OperatingSystem"))

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 from penstock.errors import ConnectorError
-from penstock.runtimes.container.engine import Engine, environment, refusal, said
+from penstock.runtimes.container.engine import Engine, environment, last_output, refusal
 from penstock.runtimes.container.orphans import named, new_name
 from penstock.runtimes.contract import Image, PullPolicy
 
@@ -56,10 +56,10 @@ def here(engine: Engine, image: Image, pull: PullPolicy) -> Image:
 def _inspected(engine: Engine, reference: str) -> dict[str, Any] | None:
     done = engine.call(["image", "inspect", reference])
     if done.returncode:
-        words = said(done).lower()
+        words = last_output(done).lower()
         if "no such image" in words or "not known" in words or "not found" in words:
             return None
-        raise refusal(f"the image {reference} cannot be inspected: {said(done)}")
+        raise refusal(f"the image {reference} cannot be inspected: {last_output(done)}")
     return cast(dict[str, Any], json.loads(done.stdout)[0])
 
 
@@ -69,7 +69,7 @@ def _pull(engine: Engine, reference: str, progress: Callable[[str], None] | None
     done = engine.call(["pull", "-q", reference], PULL_BOUND)
     if done.returncode:
         raise ConnectorError(
-            f"the image {reference} is not on this machine and cannot be pulled: {said(done)}",
+            f"the image {reference} is not here and cannot be pulled: {last_output(done)}",
             code="connector.image_missing",
             hint=f"check its name and tag, and that this machine may pull it: `{engine.kind} pull "
             f"{reference}`",

@@ -31,8 +31,8 @@ from penstock.runtimes.container.engine import (
     Engine,
     environment,
     find_engine,
+    last_output,
     refusal,
-    said,
 )
 from penstock.runtimes.container.image import here
 from penstock.runtimes.container.mounted_files import MountedFiles, Pipes
@@ -245,7 +245,7 @@ class ContainerChannel:
         self._removed = False
         done = self._engine.call(words, _CREATE_BOUND)
         if done.returncode:
-            raise _not_created(self._engine, self._image, said(done))
+            raise _not_created(self._engine, self._image, last_output(done))
         stdout, stdin = -1, None
         if self._files.has_pipes and self._files.path is not None:
             self._pipes = Pipes(self._files.path, feed=feed, gated=self._files.gated)
@@ -277,10 +277,10 @@ class ContainerChannel:
         deadline = time.monotonic() + _CREATE_BOUND
         while self._process.wait(0.0) is None:
             asked = ["inspect", "--format", "{{.State.Pid}}", self.name]
-            said_pid = self._engine.output(asked, "a container cannot be inspected").strip()
-            if said_pid.isdigit() and int(said_pid):
+            pid = self._engine.output(asked, "a container cannot be inspected").strip()
+            if pid.isdigit() and int(pid):
                 try:
-                    egress.open(int(said_pid), os.path.basename(self._files.path or ""))
+                    egress.open(int(pid), os.path.basename(self._files.path or ""))
                 except OSError as e:
                     raise _not_entered(self._image, str(e)) from e
                 pipes.go()
@@ -346,9 +346,9 @@ class ContainerChannel:
     def ended_well(self) -> bool:
         """See the contract; only named pipes show it, since the engine takes input before the
         connector reads it."""
-        told = self._pipes is not None and self._pipes.opened and not self._stopped
+        started = self._pipes is not None and self._pipes.opened and not self._stopped
         ended = self._code == 0 and self._failure is None
-        return told and ended and self._process.read_whole_input()
+        return started and ended and self._process.read_whole_input()
 
     def stop(self) -> None:
         """Stops it by the engine, since not every command line passes SIGTERM on to its
@@ -400,8 +400,8 @@ class ContainerChannel:
             state = cast(dict[str, Any], json.loads(done.stdout))
         except ValueError:
             return attached, refusal(
-                f"the container of {self._image.reference} is gone: {self._engine.kind} says: "
-                f"{self.stderr_tail() or said(done)}"
+                f"the container of {self._image.reference} is gone: {self._engine.kind} reports: "
+                f"{self.stderr_tail() or last_output(done)}"
             )
         if state.get("Running"):
             return -9 if attached >= 0 else attached, None
@@ -508,7 +508,9 @@ def _not_created(engine: Engine, image: Image, words: str) -> ConnectorError:
             hint="a folder of permissions.fs.allowed_preopens must exist; where Penstock itself"
             " runs in a container, its temporary folder must have the same path outside (TMPDIR)",
         )
-    return refusal(f"no container of {image.reference} can be created: {engine.kind} says: {words}")
+    return refusal(
+        f"no container of {image.reference} can be created: {engine.kind} reports: {words}"
+    )
 
 
 def _not_entered(image: Image, why: str) -> ConnectorError:
@@ -523,7 +525,7 @@ def _not_entered(image: Image, why: str) -> ConnectorError:
 
 def _not_started(engine: Engine, image: Image, words: str) -> ConnectorError:
     return ConnectorError(
-        f"the container of {image.reference} did not start: {engine.kind} says: {words}",
+        f"the container of {image.reference} did not start: {engine.kind} reports: {words}",
         code="connector.start_failed",
         hint="see the engine's message; `penstock doctor` tests it",
     )

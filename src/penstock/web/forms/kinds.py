@@ -225,10 +225,10 @@ def form_of(root: Any, forms: Sequence[dict[str, Any]], value: Any) -> int | Non
     for number, form in enumerate(forms):
         listed = properties_of(root, form)
         fixed = [(n, PropertyFacts(root, p, "").fixed) for n, p in listed]
-        told = [(n, f) for n, f in fixed if f is not None and n in given]
-        if any(given[n] != f for n, f in told):
+        matched = [(n, f) for n, f in fixed if f is not None and n in given]
+        if any(given[n] != f for n, f in matched):
             continue
-        score = 100 * len(told) + sum(1 for n, _ in listed if n in given)
+        score = 100 * len(matched) + sum(1 for n, _ in listed if n in given)
         if score > most:
             best, most = number, score
     return best

@@ -103,7 +103,7 @@ class ComponentStage:
         try:
             with closing(events):
                 for event in events:
-                    yield from self._heard()
+                    yield from self._events()
                     yield from self._taken(event)
         finally:
             self._close()
@@ -288,7 +288,7 @@ class ComponentStage:
 
     def _one_step(self, other: Callable[[], bool] = bool) -> Iterator[Event]:
         self._answers.wait(_LOOK, other)
-        yield from self._heard()
+        yield from self._events()
         yield Tick()
 
     def _close(self) -> None:
@@ -301,7 +301,7 @@ class ComponentStage:
 
     # -- the transform's side
 
-    def _heard(self) -> Iterator[Event]:
+    def _events(self) -> Iterator[Event]:
         while (item := self._answers.poll()) is not None:
             run, answer = item
             if isinstance(answer, LastAnswer):
@@ -385,21 +385,21 @@ class ComponentStage:
         if before is not None and before[0].equals(came) and before[1] == made:
             return
         first = stream not in self._emitted
-        found = refitted_schema(given, made, _told(came, given, made), first=first)
+        found = refitted_schema(given, made, _declared(came, given, made), first=first)
         if found is not None:
             showed = TransformColumns(number=self._number, columns=found)
             yield Schema(stream, {}, showed=showed)
         self._showed[stream] = (came, self._streams.jobs[stream].made[self._number])
 
 
-def _told(came: ArrowSchema, given: RowSchema, made: RowSchema) -> RowSchema:
+def _declared(came: ArrowSchema, given: RowSchema, made: RowSchema) -> RowSchema:
     """Returns the columns of a transform's rows. A column that can only hold NULL (Arrow's
     ``null``) does not show its type: it gets the planned one."""
-    planned, told = columns_by_output_name(given, made), columns.row_schema(came)
+    planned, declared = columns_by_output_name(given, made), columns.row_schema(came)
     fields = (
         msgspec.structs.replace(field, type=planned[field.name].type)
         if pa.types.is_null(came.field(field.name).type) and field.name in planned
         else field
-        for field in told.fields
+        for field in declared.fields
     )
     return RowSchema(tuple(fields))
