@@ -306,7 +306,7 @@ def test_the_end_of_a_run_says_where_the_time_went() -> None:
     assert "✓ succeeded: 3 rows in 12 s" in shown
     assert "2 rejected, 1 state saved, exactly-once" in shown
     assert "start-up 3.0 s 24 %, extract 5.0 s 41 % (source 4.0 s, decode 0.0 s)" in shown
-    assert "load 2.0 s 16 % (0.5 s beside the extract), finish 0.4 s 3 %; 1.9 s after" in shown
+    assert "load 2.0 s 16 % (0.5 s during the extract), finish 0.4 s 3 %; 1.9 s after" in shown
     assert f"run       {RUN} of pipeline shop" in shown
 
 

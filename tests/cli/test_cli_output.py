@@ -81,7 +81,7 @@ def test_an_error_says_what_where_next_and_the_connectors_words() -> None:
         "Error: the source failed",
         "  where     shop.yaml:3",
         "  stream    users",
-        '  it said   "login refused"',
+        '  message   "login refused"',
         "  failure_type config_error",
         "  try       look at the password",
         "  log       runs/1/log.jsonl",

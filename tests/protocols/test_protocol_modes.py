@@ -74,7 +74,7 @@ def test_A16_a_full_refresh_still_overwrites(configure: Any) -> None:
 def test_A16_a_stream_of_an_earlier_version_is_appended_to_as_it_was(configure: Any) -> None:
     found = configure(StreamOverrides(unrecorded=True), source_defined_primary_key=KEY)
     assert modes(found) == ("incremental", "append")
-    assert "say mode: upsert" in found.mode_reason
+    assert "set mode: upsert" in found.mode_reason
 
 
 def test_A16_a_tap_that_says_nothing_decides_but_not_over_a_table_that_was_mirrored() -> None:

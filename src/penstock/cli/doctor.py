@@ -19,7 +19,7 @@ def doctor(
     surface: Surface,
     fix: Annotated[bool, typer.Option("--fix", help="Repair what is safe to repair.")] = False,
 ) -> int:
-    """Check whether this machine can run pipelines, and say how to repair what is missing."""
+    """Check whether this machine can run pipelines, and show how to repair what is missing."""
     from penstock.engine.inspect.doctor import examine
 
     checks = examine(surface.home, mend=fix)

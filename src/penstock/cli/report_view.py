@@ -201,7 +201,7 @@ def _time(spent: dict[str, float], total: float, start: str | None) -> str:
 
 
 def _load(beside: float, waited: float) -> str:
-    about = [f"{text.seconds(beside)} beside the extract"] if beside >= 0.05 else []
+    about = [f"{text.seconds(beside)} during the extract"] if beside >= 0.05 else []
     about += [f"destination {text.seconds(waited)}"] if waited >= 0.05 else []
     return f" ({', '.join(about)})" if about else ""
 

@@ -115,5 +115,5 @@ def contradiction(word: str, sync: SyncMode | None, dest: DestinationSyncMode | 
         ("destination_sync_mode", wanted.destination_sync_mode, dest),
     ):
         if implied is not None and explicit is not None and implied != explicit:
-            return f"mode '{word}' means {key} {implied.value}, but {key} says {explicit.value}"
+            return f"mode '{word}' means {key} {implied.value}, but {key} is {explicit.value}"
     return None

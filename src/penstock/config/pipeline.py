@@ -309,7 +309,7 @@ class EnrichmentCache(Section, frozen=True, kw_only=True):
 
 
 class Enrichment(ConnectorSection, frozen=True, kw_only=True):
-    """What is asked about each record; its answer takes the record's place."""
+    """A connector that gets each record; its answer replaces the record."""
 
     options: Annotated[dict[str, Any], key("Options, in the enrichment's words.")] = msgspec.field(
         default_factory=dict[str, Any]
@@ -497,7 +497,7 @@ class Pipeline(PipelineFile, frozen=True, kw_only=True):
     ``secret_paths``: dotted paths of values that the file marks as secret or that came from
     variables; ``secret_values``: those values, masked wherever text is written (L10). ``lines``:
     line numbers of keys and items, by dotted path. ``env_file_names``: the variables that
-    ``env_file``, the file ``.env`` beside the pipeline file, gave. ``place``: where its relative
+    ``env_file``, the file ``.env`` next to the pipeline file, gave. ``place``: where its relative
     paths start; None: none of it can move. ``read_with``: the options of the command line with
     which the file is read; ``renamed``: one of them gave the name."""
 

@@ -150,7 +150,7 @@ class ContainerSettings(Section, frozen=True, kw_only=True):
 
 
 class Permissions(Section, frozen=True, kw_only=True):
-    """What a connector may reach. A pipeline can only narrow what a connector asks for."""
+    """What a connector may reach. A pipeline can only restrict what a connector requests."""
 
     network: Annotated[
         NetworkPermissions | None, key("Which hosts it may reach.", null=_SAY_WHAT)

@@ -46,7 +46,7 @@ class ConsentRequest(msgspec.Struct, frozen=True, kw_only=True):
         return ConfigError(
             f"{self.connector} requests what needs your consent",
             code="connector.consent",
-            problems=[f"{self.connector} asks for {ask}" for ask in self.asks],
+            problems=[f"{self.connector} requests {ask}" for ask in self.asks],
             hint="name in the pipeline file what it may reach (permissions.network.allowed_hosts, "
             "permissions.fs.allowed_preopens), or agree once with --yes, which is remembered for "
             "this file",

@@ -74,8 +74,8 @@ def target_of(
     if overrides.unrecorded:
         return Target(
             DestinationSyncMode.append,
-            "an earlier version of Penstock appended to its table by default; say mode: upsert to"
-            " keep one row per key from now on",
+            "an earlier version of Penstock appended to its table by default; set mode: upsert to "
+            "keep one row per key from now on",
         )
     paths_of_key = tuple(key or ())
     if not paths_of_key:

@@ -43,7 +43,7 @@ _MOST_TEXT = 300
 _PYTHON, _RAISED = "from the Python worker", re.compile(r"[\w.]*(?:Error|Exception)\b")
 _NANOS = "TIMESTAMP(NANOS"
 _NANOS_SAID = (
-    ". Spark reads no times of nanoseconds: write the file with microseconds, or say in the "
+    ". Spark reads no times of nanoseconds: write the file with microseconds, or set in the "
     'pipeline file `spark: { conf: { spark.sql.legacy.parquet.nanosAsLong: "true" } }`, and they '
     "come as whole numbers: SELECT timestamp_micros(t DIV 1000)"
 )

@@ -95,7 +95,7 @@ class DescribedError:
         connector = self.error.get("connector") or {}
         said = str(connector.get("message") or "")
         if said and said not in message:
-            yield "it said", f'"{said if verbosity >= 2 else without_trace(said)}"'
+            yield "message", f'"{said if verbosity >= 2 else without_trace(said)}"'
         for name, value in connector.items():
             least = 0 if name in _SHOWN_OF_CONNECTOR else 2 if name in _TRACES else 1
             wanted = verbosity >= least

@@ -204,7 +204,7 @@ class GuardedApp:
             '<form method="post" action="/login"><label>Password <input type="password" '
             'name="password" autocomplete="current-password"></label> <button>Go on</button></form>'
         )
-        return _page("Penstock", "This server asks for its password.", form)
+        return _page("Penstock", "This server requires its password.", form)
 
 
 def is_loopback(host: str) -> bool:

@@ -292,8 +292,7 @@ def _given(
     return [
         *notes,
         "every stream of this run starts from the beginning, so the source gets no state; its "
-        "state cannot be"
-        f" split, and what it says of {', '.join(map(str, absent[:5]))} is replaced",
+        f"state cannot be split, and its part for {', '.join(map(str, absent[:5]))} is replaced",
     ]
 
 

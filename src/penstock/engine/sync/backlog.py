@@ -229,8 +229,8 @@ class Backlog:
         names = ", ".join(sorted(str(s) for s in held if s not in self.waiting))
         if names:
             self._observer.note(
-                f"{names}: what was read waits for the refresh of another stream, as one state"
-                " covers both and cannot be separated; the next run reads it again"
+                f"{names}: the rows read wait for the refresh of another stream, as one state "
+                "covers both and cannot be separated; the next run reads it again"
             )
         return held
 

@@ -315,7 +315,7 @@ class SyncRun:
         if names:
             shown = ", ".join(names[:_SHOWN]) + (", ..." if len(names) > _SHOWN else "")
             self._observer.note(
-                f"not read, as the destination did not take what an earlier run had read: {shown}"
+                f"not read, as the destination did not take rows of an earlier run: {shown}"
             )
 
     def _begin_again(self, start: LaneStart, result: LaneResult) -> None:

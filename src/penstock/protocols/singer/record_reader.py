@@ -233,7 +233,7 @@ class SingerReader:
         and the stream must not be taken for empty (L6)."""
         silent = sorted(s.name for s in self._configured if s not in self._seen)
         if silent and self._strange:
-            text = f"nothing came of {', '.join(silent[:_NAMED])}, but records of "
+            text = f"no record came of {', '.join(silent[:_NAMED])}, but records of "
             text += f"{', '.join(sorted(self._strange)[:_NAMED])}, which the catalog does not have"
             raise ReadFailed("source.unknown_streams", text)
 

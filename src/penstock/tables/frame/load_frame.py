@@ -604,8 +604,8 @@ def cast_notes(load: TableLoad, target: Sequence[Field]) -> tuple[str, ...]:
         )
     if parts:
         notes.append(
-            f"of the source's JSON in {', '.join(parts)} the table's columns keep the fields that "
-            "they have"
+            f"of the source's JSON in {', '.join(parts)} the table's columns keep only the fields "
+            "that they have"
         )
     return tuple(notes)
 
