@@ -122,7 +122,7 @@ def test_all_problems_at_once_in_the_order_of_the_file() -> None:
         "shop.yml:7: source.streams[0].sync_mode: 'incrementl' is not a sync mode; "
         "did you mean 'incremental'?",
         "shop.yml:8: source.streams[1]: mode 'mirror' means sync_mode full_refresh, "
-        "but sync_mode says incremental",
+        "but sync_mode is incremental",
         "shop.yml:9: unknown key 'nam' in source.streams[2]; did you mean 'name'?",
         "shop.yml:10: key 'x' is written twice; first in line 10",
         "shop.yml:10: variable PGPORT is not set (source.config.port)",
