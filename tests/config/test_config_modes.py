@@ -68,6 +68,6 @@ def test_contradictions_are_told() -> None:
     assert modes.contradiction("mirror", S.full_refresh, D.overwrite) is None
     assert modes.contradiction("upsert", S.incremental, None) is None
     assert modes.contradiction("upsert", None, D.append) == (
-        "mode 'upsert' means destination_sync_mode append_dedup, but destination_sync_mode says "
+        "mode 'upsert' means destination_sync_mode append_dedup, but destination_sync_mode is "
         "append"
     )

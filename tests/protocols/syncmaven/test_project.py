@@ -204,7 +204,7 @@ def test_other_files_and_unknown_keys_are_told_and_passed_over(folder: Folder) -
         ("syncs/mail.yml", "model: users\ndestination: mail\nenrichments: [{ connection: x }]\n",
          "syncs/mail.yml:3: enrichments: there is no 'x' in connections/; known: mail"),
         ("syncs/mail.yml", "model: users\ndestination: mail\nenrichment: mail\n",
-         "syncs/mail.yml:3: enrichment: each has its `connection`"),
+         "syncs/mail.yml:3: enrichment: each entry has a `connection`"),
         ("syncs/mail.yml", "model: users\ndestination: mail\nenrichment: { options: {} }\n",
          "syncs/mail.yml:3: enrichment: it is missing"),
         ("syncs/mail.yml", "model: users\ndestination: mail\ncheckpointEvery: often\n",
