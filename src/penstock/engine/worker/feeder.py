@@ -95,7 +95,7 @@ class PushRun:
         self._filtered: dict[StreamId, int] = {}  # not written yet
         self._metrics: list[dict[str, Any]] = []
         self._rejects = PushRejects(root, self._mail.folder, job.number)
-        self._counted = CountedRows()
+        self._row_counts = CountedRows()
         self._covered: list[SegmentId] = []  # not written yet
         self._keys: dict[str, int] = {}
         self._retries: list[float | None] = []
@@ -259,7 +259,7 @@ class PushRun:
             case GivesResults():
                 self._gives_results = True
             case DestinationCounts():
-                for stream, rows in self._counted.rejected(answer):
+                for stream, rows in self._row_counts.rejected(answer):
                     self._rejects.count(stream, rows)
             case StreamHalted():
                 self._log("WARN", answer.message)
@@ -302,7 +302,7 @@ class PushRun:
     def _notes(self) -> list[str]:
         notes = [*self._complaints]
         notes += [_counted_note(what, n) for what, n in sorted(self._counted.items())]
-        notes += self._counted.notes()
+        notes += self._row_counts.notes()
         notes += [
             f"stream {stream}: {counted(n, 'value')} of {column} sent as null: NaN and infinities,"
             " which JSON does not have"
