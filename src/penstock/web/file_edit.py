@@ -14,6 +14,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple, cast
 
 from penstock.errors import ConfigError
+from penstock.web.list_pairs import alike
 from penstock.web.yaml_places import YamlPlace, places_of, values_in
 from penstock.web.yaml_text import BlockWriter, in_line, same
 
@@ -38,7 +39,7 @@ def values_of(text: str) -> dict[str, Any]:
     return deepcopy(_values_of(text))
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=2)
 def _values_of(text: str) -> dict[str, Any]:
     """Caches the values, as a file of 10,000 streams takes seconds to read."""
     found = values_in(text)
@@ -197,18 +198,21 @@ class _Pieces:
     # -- lists
 
     def _list(self, place: YamlPlace, wanted: list[Any]) -> None:
-        had = [repr(item.value) for item in place.items]
-        matcher = SequenceMatcher(None, had, [repr(v) for v in wanted], autojunk=False)
+        values = [item.value for item in place.items]
+        had, new = [*map(repr, values)], [*map(repr, wanted)]
         gone: list[int] = []
-        for word, a, b, c, d in matcher.get_opcodes():
+        for word, a, b, c, d in SequenceMatcher(None, had, new, autojunk=False).get_opcodes():
             if word == "equal":
                 continue
-            both = min(b - a, d - c)
-            for n in range(both):
-                self._item(place, a + n, wanted[c + n])
-            gone += range(a + both, b)
-            if d - c > both:
-                self._insert(place, a + both, wanted[c + both : d], gone)
+            pairs = alike(values[a:b], wanted[c:d])
+            gone += sorted({*range(a, b)} - {a + n for n, _ in pairs})
+            first = c
+            for n, m in [*pairs, (b - a, d - c)]:
+                if first < c + m:
+                    self._insert(place, a + n, wanted[first : c + m], gone)
+                if a + n < b:
+                    self._item(place, a + n, wanted[c + m])
+                first = c + m + 1
         starts = [i.start for i in place.items]
         self._remove(place, starts if place.flow else self._dashes(place), gone)
 
@@ -250,7 +254,16 @@ class _Pieces:
         start = self._line_start(dash)
         if self._text[start:dash].strip():
             raise _Unfit
+        start = self._with_comments_above(start, place, at)
         self._add(start, start, _indented(lines, place.column) + "\n")
+
+    def _with_comments_above(self, start: int, place: YamlPlace, at: int) -> int:
+        """Returns the start of the comment lines directly above an item, in its column."""
+        least = self._line_end(place.items[at - 1].end) if at else place.start
+        mark = " " * place.column + "#"
+        while (above := self._line_start(start - 1)) > least and self._text.startswith(mark, above):
+            start = above
+        return start
 
     # -- both
 
@@ -297,7 +310,9 @@ class _Pieces:
             if run[-1] < len(starts) - 1:
                 end = starts[run[-1] + 1]
             elif run[0] > 0:
-                start = place.items[run[0] - 1].end
+                before = place.items[run[0] - 1].end
+                # a comment between them is the item's before: its comma stays, as YAML permits
+                start = start if "\n" in self._text[before:start] else before
             self._add(start, end, "")
 
     def _line_start(self, at: int) -> int:
