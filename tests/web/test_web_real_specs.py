@@ -8,6 +8,8 @@ specifications lie in them. Singer's are asked with ``--about``.
 
 import json
 import os
+import shlex
+import shutil
 import subprocess
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -19,18 +21,23 @@ import yaml
 from page_forms import sent
 from uv import find_uv_bin
 
+from penstock.api.asking import asked_spec, reference
+from penstock.api.roles import AskedRole
+from penstock.config.home import Home
+from penstock.config.sections import Install
+from penstock.engine.specs.observer import NullObserver
 from penstock.errors import ConfigError
 from penstock.model.catalog import ConnectorSpec
 from penstock.protocols.json_schema.config_check import validate_config
 from penstock.protocols.singer.command_line import about_of, config_schema
-from penstock.web.connector_specs import form_schema
+from penstock.web.connector_specs import form_schema, schema_of_form
 from penstock.web.file_edit import edited, values_of
 from penstock.web.forms.fields import FormBuilder, FormField, fallbacks
 from penstock.web.forms.posted import PostedForm
 from penstock.web.yaml_text import same
 
 pytestmark = [pytest.mark.network, pytest.mark.dear]
-AIRBYTE, SINGER = "airbyte_secret", "secret"
+AIRBYTE, SINGER, RAPIDBYTE = "airbyte_secret", "secret", "x-secret"
 SOURCES = """amazon-ads amplitude appsflyer asana azure-blob-storage azure-table box-data-extract
 chargebee couchbase facebook-marketing fauna file firebase-realtime-database
 freshdesk gcs genesys github gitlab google-ads google-analytics-data-api google-directory
@@ -47,7 +54,7 @@ MOST_FALLBACKS = 0.02
 
 class RealSpec(NamedTuple):
     schema: Any
-    word: str
+    word: str | None
 
 
 def _place(factory: pytest.TempPathFactory, name: str) -> Path:
@@ -222,3 +229,67 @@ def _put(config: Any, path: tuple[str, ...], value: str) -> None:
     for step in path[:-1]:
         config = config[int(step)] if isinstance(config, list) else config[step]
     config[int(path[-1]) if isinstance(config, list) else path[-1]] = value
+
+
+# Credentials and options as Syncmaven's own connectors declare them, with zod: the CDK makes the
+# JSON Schema. Its connectors are images only.
+NODE_DESTINATION = """
+const { stdProtocol } = require("@syncmaven/node-cdk");
+const { z } = require("zod");
+const stream = (name, streamOptions) => ({ name, rowType: z.object({ id: z.number().int() }),
+  streamOptions, createOutputStream: async () => ({ handleRow: async () => {} }) });
+stdProtocol({
+  name: "shapes",
+  credentialsType: z.object({
+    url: z.string().url().describe("Where <b>rows</b> go"),
+    method: z.enum(["POST", "PUT"]).default("POST"),
+    headers: z.record(z.string()).optional(),
+    ids: z.array(z.string()).optional(),
+    pause: z.number().int().min(0).default(5).optional(),
+    key: z.union([z.string(), z.object({ client_email: z.string(), private_key: z.string() })]),
+    login: z.discriminatedUnion("type", [
+      z.object({ type: z.literal("basic"), user: z.string(), password: z.string() }),
+      z.object({ type: z.literal("token"), token: z.string() })]).optional(),
+  }),
+  defaultStream: "rows",
+  streams: [
+    stream("rows", z.object({ batchSize: z.coerce.number().optional(), hash: z.boolean() })),
+    stream("audience", z.object({ audienceId: z.string(), fields: z.array(z.object({
+      from: z.string(), to: z.string().nullable() })).optional() }))],
+});
+"""
+
+
+@pytest.fixture(scope="module")
+def syncmaven(tmp_path_factory: pytest.TempPathFactory) -> dict[str, RealSpec]:
+    """What the real CDK answers, as ``penstock spec`` asks for it."""
+    folder, npm = tmp_path_factory.mktemp("syncmaven"), shutil.which("npm")
+    assert npm is not None, "Node.js and npm are needed"
+    (folder / "package.json").write_text('{"name": "shapes", "version": "1.0.0"}')
+    words = ["install", "--no-audit", "--no-fund", "--ignore-scripts"]
+    subprocess.run(
+        [npm, *words, "@syncmaven/node-cdk@0.0.11"], cwd=folder, check=True,
+        capture_output=True, timeout=300,
+    )  # fmt: skip
+    (folder / "main.js").write_text(NODE_DESTINATION)
+    use = reference(f"syncmaven:{shlex.join(['node', str(folder / 'main.js')])}")
+    home = Home(folder / "home")
+    asked = asked_spec(use, AskedRole.destination, home, NullObserver(), Install(), lambda _: None)
+    form = schema_of_form(asked.use, asked)
+    found = {"syncmaven credentials": RealSpec(form.schema, form.word)}
+    for stream in asked.spec.abilities["streams"]["streams"]:
+        found[f"syncmaven options of {stream['name']}"] = RealSpec(stream["options"], "")
+    return found
+
+
+def test_specifications_of_syncmaven_and_rapidbyte_are_drawn_filled_in_and_valid(
+    syncmaven: dict[str, RealSpec],
+) -> None:
+    """Rapidbyte's are those of the components of this repository, which carry them."""
+    examples = Path(__file__).parents[2] / "examples" / "rapidbyte"
+    found = {
+        str(file.parent.relative_to(examples)): RealSpec(json.loads(file.read_text()), RAPIDBYTE)
+        for file in sorted(examples.rglob("config-schema.json"))
+    }
+    assert len(found) >= 9 and len(syncmaven) == 3
+    judged({**found, **syncmaven})
