@@ -9,7 +9,7 @@ from web_harness import Pages, chromium_missing
 
 @pytest.fixture
 def pages(tmp_path: Path) -> Iterator[Callable[..., Pages]]:
-    """``pages(**environ)``: starts the server for the folder ``tmp_path/"files"``."""
+    """``pages(**environ)``: starts the server for the folder ``tmp_path/"pipelines"``."""
     started: list[Pages] = []
 
     def start(*options: str, **environ: str) -> Pages:

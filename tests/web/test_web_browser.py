@@ -1,7 +1,6 @@
 """The pages in a real browser: the whole way of a pipeline, secrets, two tabs, without script,
 narrow, for everybody."""
 
-import os
 import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -56,12 +55,6 @@ def to_form(page: Any, site: Pages) -> None:
     page.wait_for_selector("[name='source:token']", state="attached")
 
 
-def picture(page: Any, name: str) -> None:
-    """Keeps a screenshot for the documents, where PENSTOCK_PICTURES names a folder."""
-    if folder := os.environ.get("PENSTOCK_PICTURES"):
-        page.screenshot(path=f"{folder}/{name}.png")
-
-
 def test_from_nothing_to_a_plan_without_a_file_or_a_flag(pages: Start, context: Any) -> None:
     site = pages()
     tab = entered(site, context)
@@ -90,7 +83,6 @@ def test_from_nothing_to_a_plan_without_a_file_or_a_flag(pages: Start, context: 
     assert "note: mine" in page.input_value("#yaml")
     assert page.input_value("[name='source:token']") == "wrong-" + TOKEN
     assert "kind: open" in page.input_value("#yaml") and "kind: open" not in file.read_text()
-    picture(page, "edit")
 
     page.click("text=Save and check")
     page.wait_for_selector("text=The source refuses")
@@ -115,7 +107,6 @@ def test_from_nothing_to_a_plan_without_a_file_or_a_flag(pages: Start, context: 
     page.uncheck("[aria-label='read people']")
     page.check("[value=chosen][name=which]")
     page.select_option("[name='destination_sync_mode orders']", "append")
-    picture(page, "streams")
     page.click("button.main:has-text('Save')")
     page.wait_for_selector(".said")
     assert "destination_sync_mode: append" in file.read_text() and "people" not in file.read_text()
@@ -124,7 +115,6 @@ def test_from_nothing_to_a_plan_without_a_file_or_a_flag(pages: Start, context: 
     page.click("text=Plan now")
     page.wait_for_selector("article:has-text('orders')")
     assert "new table" in page.inner_text("article")
-    picture(page, "plan")
 
     assert [line for line in tab.console if not line.startswith("verbose")] == []
     everything = "\n".join(tab.texts)

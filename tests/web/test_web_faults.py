@@ -55,8 +55,8 @@ def test_a_folder_without_rights_says_so(tmp_path: Path) -> None:
     """As another user, who may look into the folder and not write there, and then not even that."""
     if os.getuid() != 0:
         pytest.skip("only root can be another user")
-    (tmp_path / "files").mkdir()
-    (tmp_path / "files" / "a.yaml").write_text("pipeline: a\n")
+    (tmp_path / "pipelines").mkdir()
+    (tmp_path / "pipelines" / "a.yaml").write_text("pipeline: a\n")
     code = (
         "import os;os.setgid(65534);os.setuid(65534)\n"
         "from pathlib import Path\nfrom penstock.config.home import Home\n"
@@ -75,7 +75,7 @@ def test_a_folder_without_rights_says_so(tmp_path: Path) -> None:
     said: list[list[str]] = []
     for mode in (0o755, 0o700):
         tmp_path.chmod(0o755)
-        (tmp_path / "files").chmod(mode)
+        (tmp_path / "pipelines").chmod(mode)
         words = [sys.executable, "-c", code]
         done = subprocess.run(words, capture_output=True, text=True, timeout=60, cwd="/")
         if "No module named" in done.stderr or "Permission denied: '/" in done.stderr[:200]:

@@ -1,11 +1,14 @@
 """The form of a pipeline file over HTTP: what comes back as it was drawn leaves the file as it is,
 byte for byte, and a change touches its own lines."""
 
+import time
 from collections.abc import Callable
 
 import pytest
 from page_forms import PageForms
 from web_harness import Pages
+
+from penstock.web.file_edit import values_of
 
 Start = Callable[..., Pages]
 ADDRESS = "/p/shop.yaml/edit"
@@ -141,3 +144,66 @@ def test_a_secret_by_its_name_in_another_part_is_not_shown(pages: Start, part: s
     given = PageForms(page).sent(ADDRESS)
     assert site.ask(ADDRESS, "POST", {**given, "do": "save"}).status == 303
     assert file.read_text() == had
+
+
+def test_what_was_typed_before_a_restart_is_saved_after_it(pages: Start) -> None:
+    site = pages().enter()
+    file = site.write(region="eu", token="${T}", auth={"kind": "open"})
+    given = PageForms(site.edit_page()).sent(ADDRESS)
+    given |= {"source:region": ['"us"'], "source:token": ["typed-before"], "do": ["save"]}
+    site.kill()
+    again = pages().enter()
+    said = again.ask(ADDRESS, "POST", dict(given), origin=again.base)
+    assert said.status == 303 and "saved" in said.headers["location"], said.text
+    assert values_of(file.read_text())["source"]["config"]["region"] == "us"
+    assert "typed-before" in (site.folder / ".env").read_text()
+
+
+def test_a_text_of_before_a_restart_is_shown_again_where_it_cannot_be_saved(pages: Start) -> None:
+    site = pages().enter()
+    file = site.write(region="eu", token="stands-here-1", auth={"kind": "open"})
+    before = file.read_text()
+    given = PageForms(site.ask(f"{ADDRESS}?text=1").text).sent("/p/shop.yaml/text")
+    assert "stands-here-1" not in given["text"][0]
+    given["text"] = [given["text"][0] + "# typed before\r\n"]
+    site.kill()
+    again = pages().enter()
+    said = again.ask("/p/shop.yaml/text", "POST", dict(given), origin=again.base)
+    assert said.status == 409 and file.read_text() == before
+    assert "# typed before" in said.text and "pages were started again" in said.text
+    given["text"] = [before + "# without stars\n"]
+    file.write_text(before + "# by another\n")
+    said = again.ask("/p/shop.yaml/text", "POST", dict(given), origin=again.base)
+    assert said.status == 409 and "# without stars" in said.text and "was changed" in said.text
+    assert file.read_text().endswith("# by another\n")
+
+
+def test_what_a_script_cannot_do_is_shown_and_the_form_stays(pages: Start) -> None:
+    site = pages().enter()
+    file = site.write(region="eu", token="${T}", auth={"kind": "open"})
+    given = PageForms(site.edit_page()).sent(ADDRESS)
+    file.write_text("source: [\n")
+    asked = {"origin": site.base, "hx_request": "true"}
+    said = site.ask(ADDRESS, "POST", dict(given), **asked)
+    assert said.status == 200 and said.headers["hx-retarget"] == "#trouble"
+    assert "config.yaml" in said.text and "<html" not in said.text
+    plain = site.ask(ADDRESS, "POST", dict(given), origin=site.base)
+    assert plain.status == 400 and "<html" in plain.text
+
+
+def test_work_of_an_earlier_server_is_not_waited_for(pages: Start) -> None:
+    site = pages().enter()
+    part = site.ask("/jobs/0123456789abcdef/part", hx_request="true")
+    assert part.status == 200 and "started again" in part.text and "every 1s" not in part.text
+    assert "started again" in site.ask("/jobs/0123456789abcdef").text
+
+
+def test_work_that_has_ended_leads_to_its_answer(pages: Start) -> None:
+    site = pages().enter()
+    site.write(region="eu", token="x", auth={"kind": "open"}, slow=2)
+    job = site.ask("/p/shop.yaml/discover", "POST", {}, origin=site.base).headers["location"]
+    until = time.monotonic() + 60
+    while job.startswith("/jobs/") and (said := site.ask(job)).status == 200:
+        assert time.monotonic() < until, said.text
+        time.sleep(0.1)
+    assert job == "/p/shop.yaml/streams" or said.headers["location"] == "/p/shop.yaml/streams"

@@ -26,11 +26,6 @@ def opened(site: Pages, browser: Any) -> Any:
     return page
 
 
-def picture(page: Any, name: str) -> None:
-    if folder := os.environ.get("PENSTOCK_PICTURES"):
-        page.screenshot(path=f"{folder}/{name}.png")
-
-
 def test_a_run_goes_on_without_the_page_and_without_the_server(
     pages: Callable[..., Pages], browser: Any
 ) -> None:
@@ -42,7 +37,6 @@ def test_a_run_goes_on_without_the_page_and_without_the_server(
     page.wait_for_url("**/runs/*")
     address = page.url.removeprefix(site.base)
     page.wait_for_selector(READ)  # live
-    picture(page, "run")
     page.reload()
     page.wait_for_selector(READ)
     page.wait_for_selector("text=Stop it")
@@ -58,7 +52,6 @@ def test_a_run_goes_on_without_the_page_and_without_the_server(
 
     page.click("nav >> text=Pipelines")
     assert page.locator("svg.spark rect").count() == 1
-    picture(page, "home")
     page.goto(f"{again.base}/p/shop.yaml/rejects?stream=orders")
     page.wait_for_selector("td:has-text('null')")
     assert page.locator("tbody tr").count() == 1

@@ -34,10 +34,15 @@ def opened(site: Pages, more: str = STREAMS) -> tuple[Path, str]:
     key = "  streams:\n" if more.startswith("    -") else ""
     text = text.replace("destination:", f"{key}{more}destination:")
     file.write_text(text)
+    find(site)
+    return file, text
+
+
+def find(site: Pages) -> None:
     site.ask("/p/shop.yaml/discover", "POST", {}, origin=site.base)
-    for _ in range(100):
+    for _ in range(600):
         if 'name="row"' in site.ask("/p/shop.yaml/streams").text:
-            return file, text
+            return
         time.sleep(0.1)
     raise AssertionError("no streams")
 
@@ -131,13 +136,37 @@ def test_many_are_changed_and_no_other(site: Pages) -> None:
         assert (str(settings.destination_sync_mode) == "append") is wanted, name
 
 
-def test_a_page_of_before_a_restart_changes_nothing(
+def test_settings_are_saved_where_every_stream_is_read(site: Pages) -> None:
+    """A change in the table is never dropped, and new streams are still read."""
+    file = site.write(region="eu", token="x", auth={"kind": "open"})
+    plain = file.read_text()
+    find(site)
+    form = form_of(site.ask("/p/shop.yaml/streams").text)
+    save(site, form | {"destination_sync_mode orders": ["append"]})
+    listed = '  - "*"\n    - name: orders\n      destination_sync_mode: append\n'
+    assert listed in file.read_text()
+    form = form_of(site.ask("/p/shop.yaml/streams").text)
+    assert form["which"] == ["every"] and form["destination_sync_mode orders"] == ["append"]
+    save(site, form | {"destination_sync_mode orders": [""], "chosen": ["orders"]})
+    assert "exclude: [people]" in file.read_text() and "people" not in str(
+        [s.name for s in load_pipeline(file).source.streams or ()]
+    )
+    form = form_of(site.ask("/p/shop.yaml/streams").text)
+    assert form["chosen"] == ["orders"]
+    save(site, form | {"chosen": ["orders", "people"]})
+    save(site, form_of(site.ask("/p/shop.yaml/streams").text) | {"which": ["chosen"]})
+    assert [s.name for s in load_pipeline(file).source.streams or ()] == ["orders", "people"]
+    save(site, form_of(site.ask("/p/shop.yaml/streams").text) | {"which": ["every"]})
+    assert file.read_text() == plain
+
+
+def test_a_page_of_before_a_restart_is_saved_as_it_says(
     site: Pages, pages: Callable[..., Pages]
 ) -> None:
-    file, before = opened(site)
+    file, _ = opened(site)
     form = form_of(site.ask("/p/shop.yaml/streams").text) | {"chosen": ["people"]}
     site.kill()
     again = pages().enter()
     said = again.ask("/p/shop.yaml/streams", "POST", dict(form), origin=again.base)
-    assert said.status == 303 and "find" in said.headers["location"]
-    assert file.read_text() == before
+    assert said.status == 303 and "changed" in said.headers["location"]
+    assert [s.name for s in load_pipeline(file).source.streams or ()] == ["people", "s000*"]

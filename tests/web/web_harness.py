@@ -47,6 +47,7 @@ if verb == "check":
     say({"type": "CONNECTION_STATUS", "connectionStatus": {
          "status": "SUCCEEDED" if good else "FAILED", "message": no}})
 elif verb == "discover":
+    time.sleep(config.get("slow", 0))
     say({"type": "CATALOG", "catalog": {"streams": [stream("orders"), stream("people"),
          *(stream(f"s{n:05}") for n in range(config.get("many", 0)))]}})
 elif verb == "read":
@@ -87,11 +88,15 @@ class Pages:
     """A running server, and a browser's cookie once :meth:`enter` was called."""
 
     def __init__(self, place: Path, *options: str, **environ: str) -> None:
-        self.folder, self.home = place / "files", place / "home"
+        self.folder, self.home = place / "pipelines", place / "home"
         self.folder.mkdir(exist_ok=True)
         (place / "source_shop.py").write_text(SOURCE)
         self.source = f"airbyte:{sys.executable} {place / 'source_shop.py'}"
-        kept = {k: v for k, v in os.environ.items() if k in KEPT}
+        kept = {
+            k: v
+            for k, v in os.environ.items()
+            if k in KEPT or k.startswith(("PIP_", "UV_", "SSL_"))
+        }
         env = kept | {"PENSTOCK_HOME": str(self.home), "PENSTOCK_DAEMON": "0"} | environ
         words = [sys.executable, "-m", "penstock", "ui", str(self.folder), "--no-open", *options]
         self.process = subprocess.Popen(

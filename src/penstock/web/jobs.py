@@ -14,12 +14,13 @@ from secrets import token_hex
 from typing import Any
 
 from penstock.engine.specs.observer import NullObserver
-from penstock.errors import Defect, PenstockError
+from penstock.errors import ConfigError, Defect, PenstockError
 from penstock.terminal.output import Output
 
 _LINES = 200
 _KEPT = 100
 _QUICK_SECONDS = 1.0
+_FORM_SECONDS = 60.0
 
 
 class JobObserver(NullObserver):
@@ -67,7 +68,7 @@ class Job:
         self.answer: Any = None
         self.error: PenstockError | None = None
         self.began = time.monotonic()
-        self._work = work
+        self._work: Work | None = work
         self._thread = threading.Thread(target=self._run, name=f"job-{title}", daemon=True)
         self._thread.start()
 
@@ -85,12 +86,28 @@ class Job:
         return self.ended
 
     def _run(self) -> None:
+        work, self._work = self._work, None  # what it refers to ends with it
+        assert work is not None
         try:
-            self.answer = self._work(self.observer)
+            self.answer = work(self.observer)
         except PenstockError as e:
             self.error = e
         except Exception as e:  # shown on the page: nobody else sees a thread's error
             self.error = Defect(f"{type(e).__name__}: {self.observer.safe(str(e))}")
+
+
+def done_by(job: Job) -> None:
+    """Waits for a job that a form needs: only the browser has what was typed into it. Raises the
+    job's error, or ``ConfigError`` (``ui.waits``) where it takes too long."""
+    ended = job.wait(_FORM_SECONDS)
+    if job.error is not None:
+        raise job.error
+    if not ended:
+        raise ConfigError(
+            "the connectors of this file have not answered yet, and nothing is saved",
+            code="ui.waits",
+            hint="go back to the form, and send it again",
+        )
 
 
 class Jobs:

@@ -3,11 +3,13 @@
 Not here: what a page shows.
 """
 
+import os
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from typing import Any
 from urllib.parse import quote, urlencode
 
+from markupsafe import Markup
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
@@ -55,6 +57,7 @@ class Site:
             "figure": _figure,
             "path": _quoted,
             "masked": masked,
+            "place": self.place,
         }
         self._templates.filters.update(filters)
 
@@ -73,6 +76,10 @@ class Site:
         }
         return HTMLResponse(self._templates.get_template(template).render(given), status)
 
+    def place(self, value: object) -> str:
+        """Returns an address without the secrets in it; a path in the folder from there on."""
+        return masked(value).replace(f"{self.workspace.folder}{os.sep}", f".{os.sep}")
+
     def part(self, template: str, values: Mapping[str, Any]) -> str:
         """Returns a part of a page as text."""
         return self._templates.get_template(template).render(values)
@@ -80,8 +87,7 @@ class Site:
     def fault(self, request: Request, error: PenstockError) -> Response:
         """Returns the page of an error."""
         status = {"config.not_found": 404, "config.unknown_run": 404, "ui.changed": 409}
-        values = {"title": "This did not work", "error": shown_error(error)}
-        return self.page(request, "error.html", values, status.get(error.code, 400))
+        return self._failed(request, shown_error(error), status.get(error.code, 400))
 
     def failure(self, request: Request, error: Exception) -> Response:
         """Returns the page of an unexpected error: a fault of the machine (a full disk, missing
@@ -92,8 +98,17 @@ class Site:
         shown["message"] = output.safe(str(shown["message"]))
         if described.trace_file is not None:
             shown["where"] = described.trace_file
-        values = {"title": "This did not work", "error": shown}
-        return self.page(request, "error.html", values, 500)
+        return self._failed(request, shown, 500)
+
+    def _failed(self, request: Request, error: Mapping[str, Any], status: int) -> Response:
+        """Returns the page of an error, or its part for a script, which shows it at the top of the
+        page and keeps the rest."""
+        values = {"title": "This did not work", "error": error}
+        if not request.headers.get("hx-request"):
+            return self.page(request, "error.html", values, status)
+        part = self.page(request, "error_part.html", values)
+        part.headers["hx-retarget"], part.headers["hx-reswap"] = "#trouble", "innerHTML show:top"
+        return part
 
     @contextmanager
     def opened(self, what: Pipeline | str, *, must_exist: bool = True) -> Generator[OpenPipeline]:
@@ -102,9 +117,10 @@ class Site:
             yield known
 
 
-def _time(value: object) -> str:
-    """Returns an ISO time to the second."""
-    return str(value or "")[:19].replace("T", " ")
+def _time(value: object) -> Markup:
+    """Returns an ISO time to the second, on one line."""
+    shown = str(value or "")[:19].replace("T", " ")
+    return Markup('<span class="at">{}</span>').format(shown)
 
 
 def _figure(value: int | None) -> str:

@@ -30,9 +30,9 @@ from penstock.web.file_edit import edited, values_of, with_breaks_of
 from penstock.web.file_parts import named_secrets, parts_of
 from penstock.web.forms.fields import FormBuilder, FormField, Path
 from penstock.web.forms.posted import PostedForm
-from penstock.web.jobs import JobObserver
+from penstock.web.jobs import Job, JobObserver, done_by
 from penstock.web.pages import planned, streams
-from penstock.web.site import Form, Site, at, file_of, go, masked, one, shown_error
+from penstock.web.site import Form, Site, at, file_of, go, one, shown_error
 from penstock.web.workspace import FileText
 from penstock.web.yaml_text import same
 
@@ -182,16 +182,28 @@ def ask(site: Site, request: Request, form: Form) -> Response:
     """Requests the specifications of a file's connectors."""
     del form
     file = file_of(request)
-    ends = ends_of(site, values_of(site.workspace.text(file).text))
-    return _ask(site, file, *ends) if isinstance(ends, tuple) else go(at("p", file, "edit"))
+    values = values_of(site.workspace.text(file).text)
+    if not isinstance(ends_of(site, values), tuple):
+        return go(at("p", file, "edit"))
+    return go(site.jobs.address(_start_asking(site, file, values)))
 
 
-def _ask(site: Site, file: str, use: str, role: AskedRole, install: Install) -> Response:
+def _start_asking(site: Site, file: str, values: Mapping[str, Any]) -> Job:
     def work(observer: JobObserver) -> None:
-        site.specs.ask(ConnectorSection(use=use, install=install), role, observer, yes=False)
+        while isinstance(wanted := ends_of(site, values), tuple):
+            use, role, install = wanted
+            section = ConnectorSection(use=use, install=install)
+            site.specs.ask(section, role, observer, yes=False)
 
-    job = site.jobs.start(f"Asking {masked(use)}", at("p", file, "edit"), work)
-    return go(site.jobs.address(job))
+    return site.jobs.start(f"Asking the connectors of {file}", at("p", file, "edit"), work)
+
+
+def _ends_of_form(site: Site, file: str, values: Mapping[str, Any]) -> list[EditedEnd]:
+    """Returns both ends of a file whose form was sent; a server that was started after the form was
+    made requests the specifications first. Raises ``PenstockError``."""
+    while isinstance(ends := ends_of(site, values), tuple):
+        done_by(_start_asking(site, file, values))
+    return ends
 
 
 def _values(
@@ -318,9 +330,7 @@ def _secrets(values: Mapping[str, Any], ends: list[EditedEnd]) -> set[str]:
 def posted(site: Site, request: Request, form: Form) -> Response:
     file, do = file_of(request), one(form, "do")
     read = site.workspace.text(file)
-    ends = ends_of(site, values_of(read.text))
-    if isinstance(ends, tuple):
-        return _ask(site, file, *ends)
+    ends = _ends_of_form(site, file, values_of(read.text))
     edits = _edits(site, file, read.text, ends, form, do)
     save = do in ("save", "check", "discover") and not any(edits.typed.values())
     if not save:
@@ -401,24 +411,29 @@ def _put(config: Any, path: Path, value: str) -> None:
 
 def _as_text(
     site: Site, request: Request, file: str, read: FileText, error: PenstockError | None = None,
-    ask: str | None = None,
+    ask: str | None = None, typed: str | None = None,
 ) -> Response:  # fmt: skip
-    """``ask``: a connector whose specification is not known yet."""
+    """``ask``: a connector whose specification is not known yet; ``typed``: a text that could not
+    be saved, which the page shows in place of the file's."""
     fault = error or site.workspace.read(file).fault
     values = {
-        "file": file, "text": site.hidden.hide(read.text), "mark": read.mark, "nav": "edit",
-        "ask": ask,
+        "file": file, "text": site.hidden.hide(read.text) if typed is None else typed,
+        "mark": read.mark, "nav": "edit", "ask": ask,
         "error": None if fault is None else shown_error(fault),
     }  # fmt: skip
-    return site.page(request, "text.html", values)
+    return site.page(request, "text.html", values, 200 if typed is None else 409)
 
 
 def save_text(site: Site, request: Request, form: Form) -> Response:
-    """Saves a text, also with faults, which the page then shows with their lines."""
-    file = file_of(request)
-    text = site.hidden.restore(one(form, "text"))
-    had, mark = site.workspace.text(file).text, one(form, "mark")
-    site.workspace.save(file, with_breaks_of(had, text), mark)
+    """Saves a text, also with faults, which the page then shows with their lines. A text that
+    cannot be saved is shown again, with the reason."""
+    file, typed, mark = file_of(request), one(form, "text"), one(form, "mark")
+    read = site.workspace.text(file)
+    try:
+        text = with_breaks_of(read.text, site.hidden.restore(typed))
+        site.workspace.save(file, text, mark)
+    except ConfigError as e:
+        return _as_text(site, request, file, FileText(read.text, mark), e, typed=typed)
     return go(at("p", file, "edit"), f"{file} is saved.")
 
 

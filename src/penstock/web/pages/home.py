@@ -7,11 +7,14 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
+from penstock.config.pipeline import Pipeline
 from penstock.engine.inspect import runs as history
 from penstock.store.contract import Store
 from penstock.store.open import open_store
 from penstock.web.charts import line_of_runs
-from penstock.web.site import Site, not_found, page_of, shown_error
+from penstock.web.connector_specs import is_table
+from penstock.web.jobs import Job
+from penstock.web.site import Site, go, page_of, shown_error
 from penstock.web.workspace import FolderFile
 
 _SIZE = 24
@@ -52,7 +55,7 @@ def _card(site: Site, store: Store, each: FolderFile) -> dict[str, Any]:
         "file": each.file,
         "name": each.pipeline.pipeline,
         "source": each.pipeline.source.use,
-        "destination": each.pipeline.destination.use,
+        "destination": _destination(each.pipeline),
         "fault": None,
         "last": runs[0] if runs else None,
         "elsewhere": not default,
@@ -60,26 +63,32 @@ def _card(site: Site, store: Store, each: FolderFile) -> dict[str, Any]:
     }
 
 
+def _destination(pipeline: Pipeline) -> str:
+    """Returns the address of a destination, a table's with its path."""
+    use, path = pipeline.destination.use, pipeline.destination.config.get("path")
+    return f"{use}:{path}" if is_table(use) and isinstance(path, str) else use
+
+
 def job(site: Site, request: Request) -> Response:
-    return _job(site, request, "job.html")
+    """Shows a job, or redirects to the page of its answer."""
+    found = site.jobs.get(str(request.path_params["id"]))
+    done = found is not None and found.ended and found.error is None
+    return go(found.then) if found is not None and done else _job(site, request, "job.html", found)
 
 
 def job_part(site: Site, request: Request) -> Response:
     found = site.jobs.get(str(request.path_params["id"]))
     if found is not None and found.ended and found.error is None:
         return HTMLResponse("", headers={"HX-Redirect": found.then})
-    return _job(site, request, "job_part.html")
+    return _job(site, request, "job_part.html", found)
 
 
-def _job(site: Site, request: Request, template: str) -> Response:
-    found = site.jobs.get(str(request.path_params["id"]))
-    if found is None:
-        raise not_found()
-    error = None if found.error is None else shown_error(found.error, found.observer.secrets)
-    answer = site.page(request, template, {"job": found, "error": error})
-    if found.ended and found.error is None:
-        answer.headers["refresh"] = f"0;url={found.then}"
-    return answer
+def _job(site: Site, request: Request, template: str, found: Job | None) -> Response:
+    """``found`` None: the job of an earlier server, or one of long ago."""
+    failed = None if found is None else found.error
+    secrets = () if found is None else found.observer.secrets
+    error = None if failed is None else shown_error(failed, secrets)
+    return site.page(request, template, {"job": found, "error": error})
 
 
 ROUTES = [

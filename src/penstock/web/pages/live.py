@@ -61,11 +61,12 @@ def started(site: Site, request: Request) -> Response:
     error = None
     if answer is not None and answer.get("error"):
         error = shown_error(PenstockError.from_dict(answer["error"]))
+    dry = answer if answer is not None and isinstance(answer.get("streams"), list) else None
     values = {
-        "launch": launched,
+        **({"run": None} if dry is None else run_values(site, request, dry, None)),
         "error": error,
-        "running": answer is None and launches.lives(launched),
-        "lines": launches.printed(site.home, launched),
+        "starting": answer is None and launches.lives(launched),
+        "printed": launches.printed(site.home, launched),
         "file": launched.file,
         "nav": "runs",
     }

@@ -6,43 +6,44 @@ shows. Not here: the default modes of a stream (``penstock plan`` shows them).
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from fnmatch import fnmatchcase
 from typing import Any, cast
 from urllib.parse import urlencode
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from penstock.api.answers import DiscoveredStream
 from penstock.config.pipeline import StreamOptions
 from penstock.errors import ConfigError
 from penstock.model.catalog import StreamId
 from penstock.web.connector_specs import settle
 from penstock.web.file_edit import edited, values_of
-from penstock.web.jobs import JobObserver
+from penstock.web.jobs import Job, JobObserver, done_by
+from penstock.web.known_streams import KnownStream, KnownStreams
 from penstock.web.site import Form, Site, at, file_of, go, one, page_of
 
 _SIZE = 50
 _DESTINATION_MODES = ("append", "append_dedup", "overwrite")
 _ROWS = 20
+_STREAMS = ("source", "streams")
+_ALL = "*"  # the entry for every stream
 Entry = dict[str, Any]
 
 
 def show(site: Site, request: Request) -> Response:
     file = file_of(request)
     read = site.workspace.text(file)
-    found: list[DiscoveredStream] | None = site.catalogs.get(f"streams {file}")
+    found = _known(site, file)
     words = request.query_params.get("words", "").strip()
-    matching = _matching(found or (), words)
+    matching = [] if found is None else found.matching(words)
     number, first = page_of(request, _SIZE)
-    chosen = _Chosen(values_of(read.text))
+    chosen = _Chosen.of(values_of(read.text))
     values: dict[str, Any] = {
         "file": file,
         "mark": read.mark,
         "known": found is not None,
-        "every": chosen.listed is None,
+        "every": chosen.every,
         "count": len(matching),
-        "all": len(found or ()),
+        "all": 0 if found is None else len(found),
         "rows": [_row(s, chosen) for s in matching[first : first + _SIZE]],
         "number": number,
         "pages": -(-len(matching) // _SIZE),
@@ -61,6 +62,10 @@ def discover(site: Site, request: Request, form: Form) -> Response:
 
 def start_discover(site: Site, file: str) -> Response:
     """Starts the discovery of a pipeline file's source, and redirects to its streams."""
+    return go(site.jobs.address(_discovery(site, file)))
+
+
+def _discovery(site: Site, file: str) -> Job:
     from penstock.engine.inspect.plan_check import consents, discover_pipeline
 
     pipeline = site.workspace.pipeline(file)
@@ -69,33 +74,22 @@ def start_discover(site: Site, file: str) -> Response:
         observer.hide(pipeline.secret_values)
         settle(consents(pipeline, site.home), yes=False)
         catalog = discover_pipeline(pipeline, site.home, observer=observer)
-        site.catalogs[f"streams {file}"] = [*map(DiscoveredStream.of, catalog.streams)]
+        site.catalogs[f"streams {file}"] = KnownStreams(catalog.streams)
 
-    job = site.jobs.start(f"Finding the streams of {file}", at("p", file, "streams"), work)
-    return go(site.jobs.address(job))
-
-
-def _matching(found: Sequence[DiscoveredStream], words: str) -> list[DiscoveredStream]:
-    """Returns the streams whose name contains the words, or matches the pattern."""
-    wanted = words.lower()
-    pattern = wanted if "*" in wanted or "?" in wanted else f"*{wanted}*"
-    return [s for s in found if fnmatchcase(_name(s).lower(), pattern)]
+    return site.jobs.start(f"Finding the streams of {file}", at("p", file, "streams"), work)
 
 
-def _name(stream: DiscoveredStream) -> str:
-    return str(StreamId(stream.namespace, stream.name))
+def _known(site: Site, file: str) -> KnownStreams | None:
+    return site.catalogs.get(f"streams {file}")
 
 
 class _Chosen:
     """The streams that the file selects: ``streams`` (None: every one) and ``exclude``. An entry
     applies to a stream by the same rule as in a run."""
 
-    def __init__(self, values: Mapping[str, Any]) -> None:
-        source = values.get("source")
-        given = cast(dict[str, Any], source) if isinstance(source, dict) else {}
-        listed, excluded = given.get("streams"), given.get("exclude")
-        self.listed: list[Any] | None = listed if isinstance(listed, list) else None
-        self.excluded: list[str] = [*map(str, excluded)] if isinstance(excluded, list) else []
+    def __init__(self, listed: list[Any] | None, excluded: list[str]) -> None:
+        self.listed, self.excluded = listed, excluded
+        self.every = listed is None or _ALL in listed
         self._names: dict[str, list[int]] = {}
         self._patterns: list[tuple[StreamOptions, int]] = []
         for place, entry in enumerate(self.listed or ()):
@@ -104,6 +98,36 @@ class _Chosen:
                 self._patterns.append((_options(_entry(entry)), place))
             else:
                 self._names.setdefault(name, []).append(place)
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> "_Chosen":
+        """Reads what a file selects."""
+        source = values.get("source")
+        given = cast(dict[str, Any], source) if isinstance(source, dict) else {}
+        listed, excluded = given.get("streams"), given.get("exclude")
+        return cls(
+            cast(list[Any], listed) if isinstance(listed, list) else None,
+            [*map(str, cast(list[Any], excluded))] if isinstance(excluded, list) else [],
+        )
+
+    def switched(self, every: bool, found: KnownStreams) -> "_Chosen":
+        """Returns the same selection as a list: with an entry for all streams, or one for each."""
+        listed = self.listed
+        if every and not self.every:
+            own = [e for e in listed or () if _entry(e).keys() != {"name"}]
+            listed = [_ALL, *own]
+        elif every:
+            listed = [_ALL] if listed is None else listed
+        elif self.every:
+            kept = [s.id for s in found if not self.leaves_out(s.id)]
+            listed = [_short(self._own(id_)) for id_ in kept]
+        return _Chosen(listed, self.excluded)
+
+    def _own(self, id_: StreamId) -> Entry:
+        entry = self.entry(self.place(id_))
+        if not entry or _options(entry).is_pattern:
+            return {**{k: v for k, v in entry.items() if k != "namespace"}, "name": str(id_)}
+        return entry
 
     def place(self, stream: StreamId) -> int | None:
         """Returns the number of the entry that applies to the stream."""
@@ -135,28 +159,22 @@ def _options(entry: Entry) -> StreamOptions:
     return StreamOptions(name=str(entry.get("name")), namespace=own)
 
 
-def _id(stream: DiscoveredStream) -> StreamId:
-    return StreamId(stream.namespace, stream.name)
-
-
-def _row(stream: DiscoveredStream, chosen: _Chosen) -> dict[str, Any]:
-    place = chosen.place(_id(stream))
+def _row(stream: KnownStream, chosen: _Chosen) -> dict[str, Any]:
+    place = chosen.place(stream.id)
     own = chosen.entry(place)
-    schema = stream.json_schema if isinstance(stream.json_schema, dict) else {}
-    fields = sorted(cast(dict[str, Any], cast(Any, schema).get("properties") or {}))
     shown = _shown(own)
     listed = chosen.listed is None or place is not None
     return {
-        "id": _name(stream),
-        "chosen": listed and not chosen.leaves_out(_id(stream)),
+        "id": str(stream.id),
+        "chosen": listed and not chosen.leaves_out(stream.id),
         "sync_modes": _with(stream.sync_modes, shown["sync_mode"]),
         "destination_sync_modes": _with(_DESTINATION_MODES, shown["destination_sync_mode"]),
         "mode": own.get("mode"),
         **shown,
-        "own_key": ", ".join(".".join(p) for p in stream.source_defined_primary_key or ()),
-        "own_cursor": ".".join(stream.default_cursor_field or ()),
-        "fixed_cursor": stream.source_defined_cursor is True,
-        "fields": fields[:300],
+        "own_key": stream.own_key,
+        "own_cursor": stream.own_cursor,
+        "fixed_cursor": stream.fixed_cursor,
+        "fields": stream.fields,
     }
 
 
@@ -189,27 +207,27 @@ def save(site: Site, request: Request, form: Form) -> Response:
     mark = one(form, "mark")
     site.workspace.refuse_change(file, mark)
     text = site.workspace.text(file).text
-    found: list[DiscoveredStream] = site.catalogs.get(f"streams {file}") or []
     words = one(form, "words")
     query = urlencode({"words": words, "page": one(form, "page", "0")})
     back = f"{at('p', file, 'streams')}?{query}"
-    chosen = _Chosen(values_of(text))
-    if one(form, "which") == "every" and one(form, "do") == "save":
-        if chosen.listed is not None:
-            site.workspace.save(file, edited(text, {("source", "streams"): None}), mark)
-        return go(back, "Every stream is read.")
-    if not found:
-        return go(back, "The streams are not known here any more: find them again.")
-    edit = _Edit(chosen, found)
+    chosen = _Chosen.of(values_of(text))
+    every = one(form, "which", "every" if chosen.every else "chosen") == "every"
+    if not _known(site, file):  # the page was made before this server was started
+        done_by(_discovery(site, file))
+    if not (found := _known(site, file)):
+        return go(back, "The source has no streams; nothing is saved.")
+    edit = _Edit(chosen.switched(every, found), found)
     if one(form, "do") == "bulk":
-        wanted = [(s, _bulk(s, form)) for s in _matching(found, words)]
+        wanted = [(s, _bulk(s, form)) for s in found.matching(words)]
     else:
         shown = set(form.get("row", ()))
-        wanted = [(s, _posted(_name(s), form)) for s in found if _name(s) in shown]
+        wanted = [(s, _posted(str(s.id), form)) for s in found if str(s.id) in shown]
     for stream, want in wanted:
+        if every and not chosen.every:  # boxes of streams that the file did not name
+            want.pop("chosen", None)
         edit.take(stream, want)
-    changes = edit.changes()
-    if changes.get(("source", "streams"), chosen.listed) == []:
+    changes = edit.changes(chosen)
+    if changes.get(_STREAMS) == []:
         return go(back, "Choose at least one stream; nothing is saved.")
     if changes:
         site.workspace.save(file, edited(text, changes), mark)
@@ -230,7 +248,7 @@ def _posted(name: str, form: Form) -> Wanted:
     return made
 
 
-def _bulk(stream: DiscoveredStream, form: Form) -> Wanted:
+def _bulk(stream: KnownStream, form: Form) -> Wanted:
     """Returns the changes for each stream that the search finds, on all pages."""
     made: Wanted = {}
     if one(form, "bulk_chosen") in ("yes", "no"):
@@ -246,16 +264,16 @@ class _Edit:
     """Collects the changes of ``streams`` and ``exclude``: untouched entries stay as in the file,
     patterns too. ``changed``: the number of changed streams."""
 
-    def __init__(self, chosen: _Chosen, found: Sequence[DiscoveredStream]) -> None:
+    def __init__(self, chosen: _Chosen, found: KnownStreams) -> None:
         self._had, self._found = chosen, found
-        self._places = {_id(s): chosen.place(_id(s)) for s in found}
+        self._places = {s.id: chosen.place(s.id) for s in found}
         self._users = Counter(p for p in self._places.values() if p is not None)
         self._new: dict[StreamId, Entry | None] = {}  # None: the stream is left out
         self._excluded = [*chosen.excluded]
         self.changed = 0
 
-    def take(self, stream: DiscoveredStream, want: Wanted) -> None:
-        id_ = _id(stream)
+    def take(self, stream: KnownStream, want: Wanted) -> None:
+        id_ = stream.id
         place = self._places[id_]
         entry = self._had.entry(place)
         listed = self._had.listed is None or place is not None
@@ -274,35 +292,25 @@ class _Edit:
         if new or not listed:
             self._new[id_] = _changed(entry, stream, new)
 
-    def _include(self, stream: DiscoveredStream) -> None:
-        own = {stream.name, _name(stream)}
+    def _include(self, stream: KnownStream) -> None:
+        own = {stream.name, str(stream.id)}
         self._excluded = [name for name in self._excluded if name not in own]
-        if any(StreamOptions(name=name).matches(_id(stream)) for name in self._excluded):
+        if any(StreamOptions(name=name).matches(stream.id) for name in self._excluded):
             raise ConfigError(
-                f"a pattern of source.exclude leaves out {_name(stream)}", code="ui.text",
+                f"a pattern of source.exclude leaves out {stream.id!s}", code="ui.text",
                 hint="change `exclude` in the text of the file",
             )  # fmt: skip
 
-    def changes(self) -> dict[tuple[str, ...], Any]:
+    def changes(self, file: _Chosen) -> dict[tuple[str, ...], Any]:
         """Returns the changes to the file."""
         made: dict[tuple[str, ...], Any] = {}
-        if self._had.listed is None:
-            if self._new:
-                made["source", "streams"] = self._first()
-        else:
-            listed = self._listed(self._had.listed)
-            if listed != self._had.listed:
-                made["source", "streams"] = listed
-        if self._excluded != self._had.excluded:
+        listed = self._listed(self._had.listed or [])
+        wanted = None if listed == [_ALL] else listed
+        if wanted != file.listed and not (file.listed == listed == [_ALL]):
+            made[_STREAMS] = wanted
+        if self._excluded != file.excluded:
             made["source", "exclude"] = self._excluded or None
         return made
-
-    def _first(self) -> list[Any]:
-        """Returns the first list of a file that reads every stream: all current ones that are not
-        excluded."""
-        kept = [s for s in self._found if not self._had.leaves_out(_id(s))]
-        entries = [self._new.get(_id(s), {"name": _name(s)}) for s in kept]
-        return [_short(e) for e in entries if e is not None]
 
     def _listed(self, listed: list[Any]) -> list[Any]:
         """Returns the entries of the file with the changes. An entry that applies to other streams
@@ -335,9 +343,9 @@ class _Edit:
         return count
 
 
-def _changed(entry: Entry, stream: DiscoveredStream, new: Mapping[str, str]) -> Entry:
+def _changed(entry: Entry, stream: KnownStream, new: Mapping[str, str]) -> Entry:
     """Returns an entry for this stream alone with new settings."""
-    own = {"name": _name(stream)} if not entry or _options(entry).is_pattern else {}
+    own = {"name": str(stream.id)} if not entry or _options(entry).is_pattern else {}
     made = {**{k: v for k, v in entry.items() if not own or k != "namespace"}, **own}
     for key, text in new.items():
         name = {"key": "primary_key", "cursor": "cursor_field"}.get(key, key)
