@@ -59,10 +59,15 @@ def test_a_run_goes_on_without_the_page_and_without_the_server(
         page.click("text=Download as CSV")
     lines = Path(saved.value.path()).read_text().splitlines()
     assert len(lines) == 2 and lines[0].startswith("run,stream,reason")
+    with page.expect_download() as saved:
+        page.click("text=as JSON")
+    (reject,) = json.loads(Path(saved.value.path()).read_text())
+    assert (reject["stream"], reject["field"]) == ("orders", "id")
     page.goto(f"{again.base}/p/shop.yaml/rows")
     page.wait_for_selector("th:has-text('name')")
     assert page.locator("tbody tr").count() == 20
     assert "<i>row</i>" in page.inner_text("tbody")  # text, no markup
+    assert '"changes":[]' in page.inner_text("tbody")  # JSON
     page.goto(f"{again.base}/p/shop.yaml/state")
     page.wait_for_selector("article:has-text('orders')")
     page.click("article:has-text('orders') >> summary")

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
+from penstock.codec.exact_json import exact_text
 from penstock.errors import ConfigError, PenstockError
 
 
@@ -24,7 +25,7 @@ def first_rows(format: str, location: str, limit: int) -> dict[str, Any]:
             columns = columns or opened.schema_arrow.names
             for batch in opened.iter_batches(batch_size=limit):
                 found = batch.slice(0, limit - len(rows)).to_pylist()
-                rows += [[_text(row.get(name)) for name in columns] for row in found]
+                rows += [[cell_text(row.get(name)) for name in columns] for row in found]
                 break
             if len(rows) >= limit:
                 break
@@ -58,5 +59,11 @@ def _files(format: str, place: Path) -> list[str]:
     raise ValueError(f"{format} tables are not shown")
 
 
-def _text(value: Any) -> str | None:
+def cell_text(value: Any) -> str | None:
+    """Returns a value as text, one of several values as JSON."""
+    if isinstance(value, dict | list):
+        try:
+            return exact_text(value).decode()[:500]
+        except (TypeError, ValueError):  # a map whose keys are no texts
+            pass
     return None if value is None else str(value)[:500]

@@ -98,7 +98,7 @@ def export(site: Site, request: Request) -> Response:
         found = states.export(known)
     name = f"{file.rpartition('.')[0]}-state.json"
     return Response(
-        msgspec.json.encode(exact_text(found)),
+        exact_text(found),
         media_type="application/json",
         headers={"content-disposition": f'attachment; filename="{name}"'},
     )

@@ -12,6 +12,7 @@ from urllib.parse import urlencode
 from starlette.requests import Request
 from starlette.responses import Response
 
+from penstock.api.table_rows import cell_text
 from penstock.config.pipeline import StreamOptions
 from penstock.errors import ConfigError
 from penstock.model.catalog import StreamId
@@ -400,7 +401,7 @@ def previewed(site: Site, request: Request) -> Response:
     names = list(dict.fromkeys(name for row in rows for name in row))
     values = {
         "file": file, "found": found, "columns": names, "nav": "streams",
-        "rows": [["" if row.get(n) is None else str(row[n])[:500] for n in names] for row in rows],
+        "rows": [[cell_text(row.get(n)) for n in names] for row in rows],
     }  # fmt: skip
     return site.page(request, "preview.html", values)
 
