@@ -1,6 +1,7 @@
 """The form of a pipeline file over HTTP: what comes back as it was drawn leaves the file as it is,
 byte for byte, and a change touches its own lines."""
 
+import json
 import time
 from collections.abc import Callable
 
@@ -207,3 +208,17 @@ def test_work_that_has_ended_leads_to_its_answer(pages: Start) -> None:
         assert time.monotonic() < until, said.text
         time.sleep(0.1)
     assert job == "/p/shop.yaml/streams" or said.headers["location"] == "/p/shop.yaml/streams"
+
+
+def test_an_export_of_the_state_is_what_was_imported(pages: Start) -> None:
+    site = pages().enter()
+    site.write(region="eu", token="x", auth={"kind": "open"})
+    state = [{"type": "STREAM", "stream": {"stream_descriptor": {"name": "orders"},
+              "stream_state": {"id": 12345678901234567890.5}}}]  # fmt: skip
+    given = {"what": "import", "state": json.dumps(state)}
+    said = site.ask("/p/shop.yaml/state/change", "POST", dict(given), origin=site.base)
+    assert said.status == 303, said.text
+    exported = site.ask("/p/shop.yaml/state/export")
+    (found,) = json.loads(exported.text)
+    assert found["stream"]["stream_descriptor"]["name"] == "orders", exported.text
+    assert found["stream"]["stream_state"] == state[0]["stream"]["stream_state"]
