@@ -178,6 +178,34 @@ def test_what_is_written_in_the_file_is_what_the_form_shows(pages: Start, contex
     assert "3" in page.inner_text(".fault") and "source: [" in page.input_value("#yaml")
 
 
+def test_what_is_typed_while_an_answer_is_on_its_way_stays(pages: Start, context: Any) -> None:
+    site = pages()
+    site.write(region="eu", token="${T}", auth={"kind": "open", "note": "first"})
+    page = entered(site, context).page
+    to_form(page, site)
+    held: list[Any] = []
+    address = "**/p/shop.yaml/edit"
+    page.route(address, lambda route: route.continue_() if held else held.append(route))
+    page.select_option("[name='source:region']", '"us"')
+    while not held:
+        page.wait_for_timeout(50)
+    page.fill("[name='source:auth/note']", "second")
+    with page.expect_response(address):
+        held[0].continue_()
+    page.wait_for_timeout(300)
+    assert page.input_value("[name='source:auth/note']") == "second"
+    with page.expect_response(address):
+        page.press("[name='source:auth/note']", "Tab")
+    page.wait_for_timeout(300)
+    text = page.input_value("#yaml")
+    assert "second" in text and '"region": us' in text
+    page.fill("#yaml", f"{text}# mine")
+    with page.expect_response(address):
+        page.select_option("[name='source:region']", '"eu"')
+    page.wait_for_selector("text=changes that are not saved")
+    assert page.input_value("#yaml").endswith("# mine")
+
+
 def test_a_form_works_without_script(pages: Start, browser: Any) -> None:
     site = pages()
     file = site.write(region="eu", token="${T}", auth={"kind": "key"})

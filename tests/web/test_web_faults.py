@@ -61,7 +61,7 @@ def test_a_folder_without_rights_says_so(tmp_path: Path) -> None:
         "import os;os.setgid(65534);os.setuid(65534)\n"
         "from pathlib import Path\nfrom penstock.config.home import Home\n"
         "from penstock.errors import ConfigError\nfrom penstock.web.workspace import Workspace\n"
-        f"space = Workspace(Path({str(tmp_path / 'files')!r}), Home(Path('/nonexistent')))\n"
+        f"space = Workspace(Path({str(tmp_path / 'pipelines')!r}), Home(Path('/nonexistent')))\n"
         "def tried(work):\n    try:\n        return work()\n"
         "    except ConfigError as e:\n        return f'{e.code}: {e.message} {e.hint}'\n"
         "print(tried(lambda: space.names()))\n"

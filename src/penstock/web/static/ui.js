@@ -8,8 +8,33 @@ document.documentElement.classList.add("script");
     place.className = text ? "fault" : "";
     place.textContent = text;
   }
-  document.addEventListener("htmx:beforeSwap", function () {
+  // What is typed while an answer is on its way stays: that answer is left, and the form is sent
+  // again. A text that is not saved is not replaced.
+  let typed = false;
+  let left = false;
+  document.addEventListener("input", function (event) {
+    if (event.target.closest("#editor")) typed = true;
+  });
+  document.addEventListener("htmx:beforeRequest", function () {
+    typed = left = false;
+  });
+  document.addEventListener("focusout", function (event) {
+    const form = event.target.closest("#editor form[hx-post]");
+    if (left && form) form.dispatchEvent(new Event("change"));
+    left = false;
+  });
+  document.addEventListener("htmx:beforeSwap", function (event) {
     trouble("");
+    if (event.detail.target.id === "editor") {
+      const text = document.getElementById("yaml");
+      if (text.value !== text.defaultValue) {
+        event.detail.shouldSwap = false;
+        trouble("The text of the file has changes that are not saved. Save the text first, or load the page again.");
+      } else if (typed) {
+        event.detail.shouldSwap = false;
+        left = true;
+      }
+    }
     open = [...document.querySelectorAll("details[id][open]")].map((each) => each.id);
   });
   document.addEventListener("htmx:afterSwap", function () {
