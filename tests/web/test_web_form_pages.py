@@ -183,8 +183,12 @@ def test_what_a_script_cannot_do_is_shown_and_the_form_stays(pages: Start) -> No
     site = pages().enter()
     file = site.write(region="eu", token="${T}", auth={"kind": "open"})
     given = PageForms(site.edit_page()).sent(ADDRESS)
-    file.write_text("source: [\n")
     asked = {"origin": site.base, "hx_request": "true"}
+    before = file.read_text()
+    changed = given | {"source:region": ['"us"'], "do": ["save"]}  # the button that was last used
+    said = site.ask(ADDRESS, "POST", dict(changed), **asked)
+    assert "region&#34;: us" in said.text and file.read_text() == before
+    file.write_text("source: [\n")
     said = site.ask(ADDRESS, "POST", dict(given), **asked)
     assert said.status == 200 and said.headers["hx-retarget"] == "#trouble"
     assert "config.yaml" in said.text and "<html" not in said.text

@@ -51,6 +51,7 @@ def test_a_run_goes_on_without_the_page_and_without_the_server(
     assert "Where its time went" in said
 
     page.click("nav >> text=Pipelines")
+    page.wait_for_selector("svg.spark rect", state="attached")
     assert page.locator("svg.spark rect").count() == 1
     page.goto(f"{again.base}/p/shop.yaml/rejects?stream=orders")
     page.wait_for_selector("td:has-text('null')")

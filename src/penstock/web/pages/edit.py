@@ -332,9 +332,12 @@ def posted(site: Site, request: Request, form: Form) -> Response:
     read = site.workspace.text(file)
     ends = _ends_of_form(site, file, values_of(read.text))
     edits = _edits(site, file, read.text, ends, form, do)
-    save = do in ("save", "check", "discover") and not any(edits.typed.values())
+    by_script = bool(
+        request.headers.get("hx-request")
+    )  # sends the last button too, and never saves
+    save = do in ("save", "check", "discover") and not by_script and not any(edits.typed.values())
     if not save:
-        template = "edit_part.html" if request.headers.get("hx-request") else "edit.html"
+        template = "edit_part.html" if by_script else "edit.html"
         shown = _values(site, file, edits, one(form, "mark", read.mark), ends)
         return site.page(request, template, shown)
     site.workspace.refuse_change(file, one(form, "mark"))
