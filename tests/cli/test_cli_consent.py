@@ -19,12 +19,12 @@ def test_a_component_that_asks_for_every_host(cli: Cli, tmp_path: Path) -> None:
     planned = cli("plan", use, f"parquet:{tmp_path}/lake", "--json")
     answer = json.loads(planned.out)
     assert planned.code == 2
-    assert answer["problems"] == [f"{use} asks for every host on the network (*)"]
+    assert answer["problems"] == [f"{use} requests every host on the network (*)"]
     (first, *_) = answer["asks"]["source"]
     assert first == {"name": "network.allowed_domains", "value": ["*"], "rule": "manifest"}
     ran = cli("run", use, f"parquet:{tmp_path}/lake")
     assert ran.code == 2
-    assert "asks for every host on the network" in ran.err and "--yes" in ran.err
+    assert "requests every host on the network" in ran.err and "--yes" in ran.err
     assert cli("discover", use).code == 2
     agreed = cli("discover", use, "--yes")
     assert agreed.code != 2 and f"{use}: agreed to every host" in agreed.err

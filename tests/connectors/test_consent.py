@@ -43,7 +43,7 @@ def test_none_of_its_code_runs_before_the_yes_which_is_for_that_file(tmp_path: P
         with pytest.raises(ConfigError) as caught:
             ask()
         assert caught.value.code == "connector.consent"
-        assert caught.value.problems == [f"rapidbyte:{file} asks for every host on the network (*)"]
+        assert caught.value.problems == [f"rapidbyte:{file} requests every host on the network (*)"]
         assert "--yes" in (caught.value.hint or "")
         assert "permissions.network.allowed_hosts" in (caught.value.hint or "")
     assert next(a.value for a in found.asks()) == ("*",), "shown all the same"

@@ -319,7 +319,7 @@ def test_a_name_that_two_streams_may_mean_is_an_error_and_stops_states_L1_L8():
 def test_a_stream_of_which_nothing_came_is_not_empty_if_others_came_instead_L6():
     events = read(record("a", 1) + record("what", 1))
     (error,) = only(events, Error)
-    assert error.message.startswith("nothing came of b, but records of what")
+    assert error.message.startswith("no record came of b, but records of what")
     assert short(events)[-1] == "exit:None"
     assert not only(read(record("a", 1) + schema("b") + record("what", 1)), Error)
     assert not only(read(record("a", 1)), Error)

@@ -31,7 +31,7 @@ from penstock.engine.plan.endpoint import (
     running_folder,
 )
 from penstock.engine.plan.load_ways import host_notes, load_way
-from penstock.engine.plan.lost_tables import lost_tables
+from penstock.engine.plan.lost_tables import found_tables, lost_tables
 from penstock.engine.plan.nested_tables import rewritten_tables
 from penstock.engine.plan.notes_of_streams import joined_notes
 from penstock.engine.plan.open_source import source_of, source_reference
@@ -110,6 +110,7 @@ def plan_pipeline(pipeline: Pipeline, home: Home, *, observer: RunObserver) -> d
             return answer
         answer["problems"] = lost_tables(pipeline, store, home, prepared.plan.streams)
         answer["notes"] += placed.notes
+        answer["notes"] += found_tables(pipeline, store, prepared.plan.streams)
         lines, notes = prepared.effective_limits()
         answer["held"] = msgspec.to_builtins(lines)
         answer["notes"] += notes

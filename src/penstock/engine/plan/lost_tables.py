@@ -1,5 +1,5 @@
 """Finds tables that lack loads which the ledger committed before a run: they were moved or deleted,
-or belong to another home (L3).
+or belong to another home (L3). Notes tables that exist though the pipeline never wrote them.
 
 Reads the load numbers that the tables store, without Spark. Not here: the comparison that each load
 makes again (``tables.contract.already_committed``), which folder a pipeline means (``place``).
@@ -18,7 +18,7 @@ from penstock.engine.channel.named_pipeline import run_command, state_command
 from penstock.engine.plan.destination import table_of
 from penstock.engine.specs.plan import PlannedStream
 from penstock.errors import DestinationError
-from penstock.model.catalog import StreamId
+from penstock.model.catalog import DestinationSyncMode, StreamId
 from penstock.model.names import split_table
 from penstock.store.contract import ExpectedLoad, Store
 from penstock.tables.contract import TableFormat, TableName
@@ -62,6 +62,13 @@ class Lake:
     def exists(self, stream: StreamId) -> bool:
         """Whether anything exists at the path of the stream's table."""
         return os.path.exists(self._tables.location(self._table(stream)))
+
+    def has_files(self, table: TableName) -> bool:
+        """Whether anything is in the folder of ``table``."""
+        try:
+            return any(os.scandir(self._tables.location(table)))
+        except OSError:
+            return False
 
     def _table(self, stream: StreamId) -> TableName:
         return TableName(*split_table(self._names[stream.key]))
@@ -109,6 +116,33 @@ def refuse_moved(
             where=lake,
             hint="nothing was read, loaded or marked",
         )
+
+
+def found_tables(pipeline: Pipeline, store: Store, planned: Sequence[PlannedStream]) -> list[str]:
+    """Returns notes on the tables, in local folders, that exist before this pipeline's first load:
+    those of another pipeline, of another home of this one, or of another program."""
+    if pipeline.place is None or pipeline.place.lake is None:
+        return []
+    path, expected = pipeline.place.lake, store.expected_loads(pipeline.pipeline)
+    lake, known = Lake(pipeline, path, store), store.remembered(pipeline.pipeline, ()).tables.tables
+    found: dict[str, list[StreamId]] = {}
+    for stream in planned:
+        new = stream.id not in expected and stream.id.key not in known
+        if new and lake.has_files(stream.table):
+            found.setdefault(_what_becomes(stream), []).append(stream.id)
+    return [
+        f"{_named(streams, 'exists', 'exist')} in {path}, and this pipeline has not written "
+        f"{'it' if len(streams) == 1 else 'them'}: {what}. Another `path:` keeps them apart"
+        for what, streams in found.items()
+    ]
+
+
+def _what_becomes(stream: PlannedStream) -> str:
+    if stream.replaces_table:
+        return "the rows there are replaced"
+    if stream.disposition.mode is DestinationSyncMode.append_dedup:
+        return "the rows there stay, and those of a key that comes are replaced"
+    return "the rows there stay, and rows are added"
 
 
 def old_lake(pipeline: Pipeline, store: Store) -> str | None:

@@ -39,7 +39,7 @@ from penstock.engine.plan.catalog_check import CatalogCheck
 from penstock.engine.plan.destination import destination_of
 from penstock.engine.plan.endpoint import DESTINATION, SOURCE, running_folder
 from penstock.engine.plan.feeder_jobs import rejected_keys
-from penstock.engine.plan.lost_tables import refuse_moved
+from penstock.engine.plan.lost_tables import found_tables, refuse_moved
 from penstock.engine.plan.open_source import source_of, source_reference
 from penstock.engine.plan.place import settle_place, store_place
 from penstock.engine.plan.prepare import Prepared, prepare, remember
@@ -196,6 +196,8 @@ class Run:
         )
         pulse.check()
         refuse_moved(self._pipeline, self._store, self._home, prepared.plan.streams)
+        for text in found_tables(self._pipeline, self._store, prepared.plan.streams):
+            self._accounting.note(text)
         self._accounting.expect(s.id for s in prepared.plan.streams)
         if recreate and not prepared.destination.has_tables:
             raise ConfigError(
