@@ -45,6 +45,8 @@ _IMPORTED = (
     "jsonschema_rs",
     "pydantic",
     "rich.console",
+    "penstock.web.app",
+    "uvicorn",
 )
 
 
@@ -85,6 +87,48 @@ def run(
             os.kill(pid, signal.SIGKILL)
         raise subprocess.TimeoutExpired([str(SCRIPT), *arguments], timeout)
     return subprocess.CompletedProcess(arguments, code[0], bytes(found[out]), bytes(found[err]))
+
+
+class Started:
+    """A command that goes on: what tests need of ``subprocess.Popen``. ``stdout``: its text."""
+
+    def __init__(self, arguments: Sequence[str], *, cwd: Path, env: Mapping[str, str]) -> None:
+        order = json.dumps([list(arguments), str(cwd), dict(env), _umask()]).encode()
+        out, child_out = os.pipe()
+        self._about, status = os.pipe()
+        with open(os.devnull, "r+b") as null:
+            fds = [null.fileno(), child_out, 2, status]
+            socket.send_fds(_server(_of_the_start(env)), [order], fds)
+        os.close(child_out)
+        os.close(status)
+        self.stdout = open(out, encoding="utf-8")
+        said = b""
+        while not said.endswith(b" "):
+            piece = os.read(self._about, 1)
+            assert piece, "the process that forks the command line died"
+            said += piece
+        self.pid = int(said)
+        self._code: int | None = None
+
+    def poll(self) -> int | None:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.wait(0)
+        return self._code
+
+    def wait(self, timeout: float) -> int:
+        if self._code is None:
+            if not select.select([self._about], [], [], timeout)[0]:
+                raise subprocess.TimeoutExpired([str(SCRIPT)], timeout)
+            self._code = int(os.read(self._about, 100))
+            os.close(self._about)
+        return self._code
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
 
 
 @cache

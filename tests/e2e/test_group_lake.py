@@ -18,7 +18,7 @@ from deltalake import DeltaTable
 pytestmark = [
     pytest.mark.spark,
     pytest.mark.slow,
-    pytest.mark.timeout(600),
+    pytest.mark.timeout(1200),
     pytest.mark.skipif(os.geteuid() != 0, reason="only root can be two other users"),
 ]
 
@@ -87,7 +87,7 @@ def turn(place: Path, number: int, umask: int) -> None:
         cwd=home,
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=380,
     )
     assert done.returncode == 0, done.stderr[-3000:]
     assert {p.name for p in home.iterdir()} >= {"state.db", "runs"}

@@ -55,18 +55,21 @@ def decimals(precision: int, scale: int, *values: str) -> pa.Array:
 
 
 @pytest.mark.parametrize(
-    ("keys", "later"),
+    ("keys", "later", "format"),
     [
-        (pa.array([1, 2]), pa.array([1.0])),  # where one is missing, pandas makes them floats
-        (pa.array([1.0, 2.0]), pa.array([1])),
-        (decimals(2, 1, "1.0", "2.0"), decimals(1, 0, "1")),
-        (decimals(1, 0, "1", "2"), decimals(3, 2, "1.00")),
-        (pa.array([1, 2], pa.int32()), pa.array([1], pa.int64())),
-        (pa.array([1, 2]), decimals(38, 0, "1")),
+        (
+            pa.array([1, 2]),
+            pa.array([1.0]),
+            "delta",
+        ),  # where one is missing, pandas makes them floats
+        (pa.array([1.0, 2.0]), pa.array([1]), "parquet"),
+        (decimals(2, 1, "1.0", "2.0"), decimals(1, 0, "1"), "delta"),
+        (decimals(1, 0, "1", "2"), decimals(3, 2, "1.00"), "parquet"),
+        (pa.array([1, 2], pa.int32()), pa.array([1], pa.int64()), "delta"),
+        (pa.array([1, 2]), decimals(38, 0, "1"), "parquet"),
     ],
     ids=["to floats", "from floats", "narrower", "other scale", "wider", "to decimals"],
 )
-@pytest.mark.parametrize("format", ["parquet", "delta"])
 def test_rows_that_are_gone_are_removed_though_the_keys_type_changed(
     mirrored: Make, keys: pa.Array, later: pa.Array, format: str
 ) -> None:

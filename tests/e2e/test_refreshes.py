@@ -49,8 +49,7 @@ class Refreshed:
         return json.loads(self._journal.read_text().splitlines()[-1])
 
 
-@pytest.mark.parametrize("protocol", ["airbyte", "singer"])
-@pytest.mark.parametrize("format", ["parquet", "delta"])
+@pytest.mark.parametrize(("protocol", "format"), [("airbyte", "parquet"), ("singer", "delta")])
 def test_L6_a_refresh_that_fails_leaves_the_table_and_daily_runs_go_on_with_it(
     site: MakeSite, format: str, protocol: str
 ) -> None:

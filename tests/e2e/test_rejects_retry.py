@@ -83,8 +83,7 @@ def tried(report: Report) -> tuple[int, dict[str, int]]:
     return report.retried.tried, {left.why: left.rejects for left in report.retried.left}
 
 
-@pytest.mark.parametrize("format", ["parquet", "delta"])
-@pytest.mark.parametrize("protocol", ["airbyte", "singer"])
+@pytest.mark.parametrize(("protocol", "format"), [("airbyte", "delta"), ("singer", "parquet")])
 def test_l8_appended_rows_come_once(site: Make, protocol: str, format: str) -> None:
     events = stream({"id": INTEGER, "n": INTEGER, "at": TIME}, (), "at")
     shop = Shop(site(format), protocol, events=events)
@@ -117,8 +116,11 @@ def test_l8_appended_rows_come_once(site: Make, protocol: str, format: str) -> N
         assert shop.here.described() == state
 
 
-@pytest.mark.parametrize("format", ["parquet", "delta"])
-@pytest.mark.parametrize("cursor", [TIME, TEXT, INTEGER], ids=["time", "text", "number"])
+@pytest.mark.parametrize(
+    ("cursor", "format"),
+    [(TIME, "delta"), (TEXT, "parquet"), (INTEGER, "delta")],
+    ids=["time", "text", "number"],
+)
 def test_l9_a_keyed_row_goes_by_its_cursor(site: Make, format: str, cursor: Any) -> None:
     items = stream({"id": INTEGER, "n": INTEGER, "at": cursor}, ("id",), "at")
     early, later, late = (8, 12, 20) if cursor is INTEGER else (MORNING, NOON, EVENING)
@@ -239,8 +241,16 @@ def test_a_record_whose_transform_was_mended_is_tried_from_the_start(site: Make)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("format", ["parquet", "delta"])
-@pytest.mark.parametrize("place", ["mid-part", "after-seal", "after-intent", "after-commit"])
+@pytest.mark.parametrize(
+    ("place", "format"),
+    [
+        ("mid-part", "parquet"),
+        ("after-seal", "delta"),
+        ("after-intent", "parquet"),
+        ("after-commit", "delta"),
+        ("after-commit", "parquet"),
+    ],
+)
 def test_l3_exactly_once_across_a_kill(
     quiet: Site, tmp_path: Path, format: str, place: str
 ) -> None:

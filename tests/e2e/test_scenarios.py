@@ -638,15 +638,13 @@ def test_chosen_streams_and_one_document_on_stdout(quiet: Site) -> None:
 # -- many streams
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(600)
-def test_10000_streams_of_which_50_have_rows(site: MakeSite) -> None:
-    here = site(scenario="sparse_10000", records=20)
+def test_1000_streams_of_which_50_have_rows(site: MakeSite) -> None:
+    here = site(scenario="sparse_1000", records=20)
     ran = here.run()
-    assert (ran.status, len(ran.report.streams)) == ("succeeded", 10_000)
+    assert (ran.status, len(ran.report.streams)) == ("succeeded", 1000)
     with_rows = [s for s in ran.report.streams if s.read]
     assert [s.read for s in with_rows] == [20] * 50
     assert {s.status for s in ran.report.streams} == {"complete"}
     assert len([t for t in here.tables() if here.rows(t)]) == 50
-    assert len(here.described()["streams"]) == 10_000
-    print("10,000 streams:", ran.report.seconds, ran.report.time)
+    assert len(here.described()["streams"]) == 1000
+    print("1,000 streams:", ran.report.seconds, ran.report.time)

@@ -62,8 +62,9 @@ def users(*records: dict[str, Any], state: int = 1) -> str:
     return "\n".join([PAGE.splitlines()[0], *map(json.dumps, messages)]) + "\n"
 
 
-@pytest.mark.parametrize("format", ["parquet", "delta"])
-@pytest.mark.parametrize("mode", ["mirror", "append", "upsert"])
+@pytest.mark.parametrize(
+    ("mode", "format"), [("mirror", "delta"), ("append", "parquet"), ("upsert", "delta")]
+)
 def test_singer_page_the_worked_example_is_in_the_tables(
     site: Callable[..., Site], format: str, mode: str
 ) -> None:

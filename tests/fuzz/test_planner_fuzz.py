@@ -12,10 +12,10 @@ from value_takeouts import BY_SPARK_TAKEN_OUT, VALUES_TAKEN_OUT, TakenOut
 
 pytestmark = pytest.mark.slow
 
-CASES = 600
+CASES = 400
 MOST = 4000  # cases from its first on in which a fault that is there must show
-VALUE_CASES, MOST_VALUE_CASES = 100, 200  # of values, which are decoded and merged for real
-SPARK_CASES = 4  # of those, with merges by Spark
+VALUE_CASES, MOST_VALUE_CASES = 60, 200  # of values, which are decoded and merged for real
+SPARK_CASES = 2  # of those, with merges by Spark
 
 
 @pytest.mark.parametrize("block", range(4))

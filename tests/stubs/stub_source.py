@@ -25,7 +25,7 @@ SCENARIOS (``{"scenario": NAME}``; each is only a preset of the options below)
     empty               no records; one empty state a stream
     trailing            10 records after the last state
     complete_then_exit_1  every stream COMPLETE, then exit 1 with a TRACE ERROR
-    sparse_10000        10,000 streams, 50 of them with 100 rows
+    sparse_1000         1,000 streams, 50 of them with 100 rows
     wide_10000          10,000 streams of one row each
     noise               text, blank lines, JSON that is no message, LOG, TRACE, ESTIMATE, ANALYTICS
     leak                prints the config's ``api_key`` on stdout (LOG and text) and on stderr
@@ -108,7 +108,7 @@ SCENARIOS = {
     "empty": {"records": 0},
     "trailing": {"trailing": 10},
     "complete_then_exit_1": {"exit_code": 1},
-    "sparse_10000": {"streams": 10_000, "rows_in": 50, "state_every": 0},
+    "sparse_1000": {"streams": 1000, "rows_in": 50, "state_every": 0},
     "wide_10000": {"streams": 10_000, "records": 1, "state_every": 0},
     "noise": {"noise": True},
     "leak": {"leak": True},

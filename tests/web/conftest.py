@@ -12,8 +12,8 @@ def pages(tmp_path: Path) -> Iterator[Callable[..., Pages]]:
     """``pages(**environ)``: starts the server for the folder ``tmp_path/"pipelines"``."""
     started: list[Pages] = []
 
-    def start(*options: str, **environ: str) -> Pages:
-        started.append(Pages(tmp_path, *options, **environ))
+    def start(*options: str, forked: bool = True, **environ: str) -> Pages:
+        started.append(Pages(tmp_path, *options, forked=forked, **environ))
         return started[-1]
 
     yield start

@@ -26,7 +26,7 @@ def memory(site: Pages) -> int:
 
 
 def test_the_first_page_is_small_and_comes_soon(pages: Callable[..., Pages]) -> None:
-    site = pages().enter()
+    site = pages(forked=False).enter()
     text = site.ask("/").text
     assert spent(site) < 1.0 * SLACK
     size = len(text) + sum(len(site.ask(f"/static/{name}").text) for name in ONCE)
@@ -37,7 +37,7 @@ def test_the_first_page_is_small_and_comes_soon(pages: Callable[..., Pages]) -> 
 
 
 def test_a_thousand_pipelines_are_listed_page_by_page(pages: Callable[..., Pages]) -> None:
-    site = pages().enter()
+    site = pages(forked=False).enter()
     for number in range(1000):
         site.write(f"p{number:04}.yaml", region="eu")
     site.ask("/")
@@ -48,14 +48,14 @@ def test_a_thousand_pipelines_are_listed_page_by_page(pages: Callable[..., Pages
 
 
 def test_ctrl_c_ends_the_pages_at_once(pages: Callable[..., Pages]) -> None:
-    site = pages().enter()
+    site = pages(forked=False).enter()
     assert site.ask("/").status == 200
     site.process.send_signal(signal.SIGINT)
     assert site.process.wait(10) == 0
 
 
 def test_ten_thousand_streams_stay_usable(pages: Callable[..., Pages]) -> None:
-    site = pages().enter()
+    site = pages(forked=False).enter()
     file = site.write(region="eu", token="x", auth={"kind": "open"}, many=10_000)
     job = site.ask("/p/shop.yaml/discover", "POST", {}, origin=site.base).headers["location"]
     for _ in range(200):

@@ -214,7 +214,7 @@ def test_beyond_this_machine_the_password_opens_and_a_guess_does_not(pages: Star
 
 
 def test_another_user_of_the_machine_gets_nothing(pages: Start) -> None:
-    site = pages()
+    site = pages(forked=False)
     if os.getuid() != 0:
         pytest.skip("only root can be another user")
     code = (

@@ -12,6 +12,8 @@ import time
 from pathlib import Path
 from urllib.parse import urlencode, urlsplit
 
+import forked_cli
+
 KEPT = ("PATH", "LANG", "LC_ALL", "JAVA_HOME", "JDK_JAVA_OPTIONS", "XDG_CACHE_HOME", "HOME")
 
 # An Airbyte source as the specification has it: a form with a secret, a choice of forms and a
@@ -85,9 +87,10 @@ class Answered:
 
 
 class Pages:
-    """A running server, and a browser's cookie once :meth:`enter` was called."""
+    """A running server, and a browser's cookie once :meth:`enter` was called. ``forked``: it is
+    forked from a process that has imported it, which most tests do not notice."""
 
-    def __init__(self, place: Path, *options: str, **environ: str) -> None:
+    def __init__(self, place: Path, *options: str, forked: bool = True, **environ: str) -> None:
         self.folder, self.home = place / "pipelines", place / "home"
         self.folder.mkdir(exist_ok=True)
         (place / "source_shop.py").write_text(SOURCE)
@@ -98,10 +101,15 @@ class Pages:
             if k in KEPT or k.startswith(("PIP_", "UV_", "SSL_"))
         }
         env = kept | {"PENSTOCK_HOME": str(self.home), "PENSTOCK_DAEMON": "0"} | environ
-        words = [sys.executable, "-m", "penstock", "ui", str(self.folder), "--no-open", *options]
-        self.process = subprocess.Popen(
-            [*words, "--json"], cwd=place, env=env, stdout=subprocess.PIPE, text=True
-        )
+        words = ["ui", str(self.folder), "--no-open", *options, "--json"]
+        self.process: subprocess.Popen[str] | forked_cli.Started
+        if forked and sys.platform == "linux":
+            self.process = forked_cli.Started(words, cwd=place, env=env)
+        else:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "penstock", *words],
+                cwd=place, env=env, stdout=subprocess.PIPE, text=True,
+            )  # fmt: skip
         assert self.process.stdout is not None
         text = ""
         while "}" not in text:
