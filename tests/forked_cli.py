@@ -101,7 +101,7 @@ class Started:
             socket.send_fds(_server(_of_the_start(env)), [order], fds)
         os.close(child_out)
         os.close(status)
-        self.stdout = open(out, encoding="utf-8")
+        self.stdout = os.fdopen(out, encoding="utf-8")
         said = b""
         while not said.endswith(b" "):
             piece = os.read(self._about, 1)
