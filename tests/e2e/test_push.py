@@ -418,14 +418,14 @@ def test_l1_states_that_cover_no_row_are_acked_by_exit_code_0(
         ({"kill_at": 60}, "destination.exited", 50, "signal 9"),
         ({"exit_now": True}, "destination.ended_early", 0, ""),
         ({"close_at": 60, "close_sleep": 0.5}, "destination.ended_early", 50, ""),
-        ({"hang_at": 60, "hang_stubborn": True}, "destination.heartbeat", 50, "2 s"),
+        ({"hang_at": 60, "hang_stubborn": True}, "destination.heartbeat", 50, "5 s"),
     ],
 )
 def test_a_destination_that_dies_keeps_what_it_acked(
     push: MakePush, told: dict[str, Any], code: str, acked: int, words: str
 ) -> None:
     there = push("airbyte", **ONE)
-    bounds = {"heartbeat": "2s", "stop": "1s"} if "hang_at" in told else {}
+    bounds = {"heartbeat": "5s", "stop": "1s"} if "hang_at" in told else {}
     ran = there.run(halves(there) if acked else {}, told=told, timeouts=bounds)
     failed(ran, code)
     assert words in ran.error["message"]
