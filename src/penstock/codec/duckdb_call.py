@@ -7,7 +7,6 @@ process that forks after the first query must not query again: spawn instead. Ne
 ``codec.bodies``, ``codec.values`` and ``codec.json_text`` make the queries."""
 
 import threading
-from importlib import metadata
 from typing import TYPE_CHECKING
 
 from penstock.codec.untyped import Array, Table, pa
@@ -131,5 +130,7 @@ def _guard(root: "duckdb.DuckDBPyConnection") -> None:
 
 def _permitted() -> str:
     """Returns the requirement of DuckDB that this package states."""
+    from importlib import metadata  # an import of 100 ms, for a sentence of an error
+
     stated = metadata.requires("penstock") or ()
     return next((r for r in stated if r.startswith("duckdb")), "duckdb")
