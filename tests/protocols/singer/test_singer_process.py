@@ -139,6 +139,22 @@ def test_a_tap_without_about_and_help_is_no_fault(
     assert line.level == level and said in line.message and "None" not in line.message
 
 
+@pytest.mark.parametrize(
+    ("program", "hint"),
+    [
+        ("raise SystemExit(2)", "start the tap by itself"),
+        ("raise ValueError('no token')", "correct what it names"),
+    ],
+    ids=["silent", "speaks"],
+)
+def test_what_to_do_after_a_failed_discovery(program: str, hint: str, tmp_path: Path):
+    file = tmp_path / "tap.py"
+    file.write_text(program)
+    with pytest.raises(SourceError) as caught:
+        SOURCE.discover(ProcessRuntime([sys.executable, str(file)]), {}, LIMITS, ignore)
+    assert caught.value.hint is not None and caught.value.hint.startswith(hint)
+
+
 def test_the_users_start_bounds_a_tap_that_says_what_it_is_late(tmp_path: Path):
     file = tmp_path / "tap.py"
     about = {"capabilities": ["catalog"], "settings": {"type": "object"}}
