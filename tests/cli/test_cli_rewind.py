@@ -1,6 +1,7 @@
 """``penstock state rewind``: one value of a stream's saved state, in its form; the rest stays."""
 
 import json
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -122,3 +123,83 @@ def test_a_stream_whose_state_stands_beside_a_global_one(cli: Cli) -> None:
     shared, own = exported(cli)
     assert own["stream"]["stream_state"] == {"id": 10}
     assert [e["stream_state"] for e in shared["global"]["stream_states"]] == [None, {"id": 9}]
+
+
+DAY = "2024-01-03"
+AHEAD = [
+    ("2024-01-03T00:00:00Z", "2034-01-02"),
+    ("2024-01-03T01:00:00+02:00", "2024-01-02T23:00:01Z"),
+    (9, "10"),
+]
+"""Saved cursors, and later ones."""
+UNKNOWN = [("abc", "abd"), ("2024-01-03T00:00:00Z", "2024-01-03T05:00:00")]
+
+
+@pytest.mark.parametrize(("saved", "to"), AHEAD)
+def test_L5_a_later_cursor_skips_rows_and_is_refused(cli: Cli, saved: Any, to: str) -> None:
+    state = [stream_state("orders", {"at": saved}), stream_state("parts", {"at": DAY})]
+    save(cli, state)
+    done = cli("state", "rewind", "shop", "--stream", "orders", "--to", to, "--json")
+    assert (done.code, done.error["code"]) == (6, "state.cursor_ahead"), done.out
+    assert str(saved) in done.error["message"] and to in done.error["message"]
+    assert exported(cli) == state
+    command = shlex.split(done.error["hint"].split("`")[1])
+    forced = cli(*command[1:], "--json")
+    assert forced.code == 0 and "notes" not in forced.json, forced.out
+    moved, other = (s["stream"]["stream_state"]["at"] for s in exported(cli))
+    assert str(moved).startswith(to) and other == DAY
+
+
+@pytest.mark.parametrize(("saved", "to"), UNKNOWN)
+def test_of_a_cursor_without_a_known_order_the_answer_says_so(
+    cli: Cli, saved: Any, to: str
+) -> None:
+    save(cli, [stream_state("orders", {"at": saved})])
+    words = ("state", "rewind", "shop", "--stream", "orders", "--to")
+    done = cli(*words, to, "--json")
+    assert done.code == 0, done.out
+    (note,) = done.json["notes"]
+    assert saved in note and to in note and "later" in note
+    assert exported(cli)[0]["stream"]["stream_state"] == {"at": to}
+    assert "later" in cli(*words, saved).out
+    assert "later" not in cli(*words, saved).out  # it is that already
+
+
+def test_a_later_cursor_is_refused_in_every_kind_of_state(cli: Cli) -> None:
+    words = ("state", "rewind", "shop", "--to", "10", "--json", "--stream")
+    save(cli, [GLOBAL])
+    assert cli(*words, "a").error["code"] == "state.cursor_ahead"
+    assert exported(cli) == [GLOBAL]
+    mark = {"replication_key": "id", "replication_key_value": 9, "version": 30}
+    singer = {"bookmarks": {"users": mark}}
+    save(cli, singer, "singer")
+    assert cli(*words, "users").error["code"] == "state.cursor_ahead"
+    assert exported(cli) == singer
+
+
+@pytest.mark.parametrize("protocol", ["rapidbyte", "spark"])
+def test_a_state_that_is_a_document_of_its_own_is_rewound(cli: Cli, protocol: str) -> None:
+    documents: list[dict[str, Any]] = [
+        {"stream": name, "cursor_field": "id", "cursor_value": {"type": "int64", "value": 9}}
+        for name in ("a", "b")
+    ]
+    save(cli, documents, protocol)
+    words = ("state", "rewind", "shop", "--stream", "b", "--field", "value", "--json", "--to")
+    assert cli(*words, "10").error["code"] == "state.cursor_ahead"
+    assert exported(cli) == documents
+    done = cli(*words, "4")
+    assert done.code == 0, done.out
+    documents[1]["cursor_value"]["value"] = 4
+    assert exported(cli) == documents
+
+
+def test_the_way_past_a_refusal_names_stream_and_field_as_they_were_named(cli: Cli) -> None:
+    state = [stream_state("a b", {"x": {"id": 9}, "page": 3}, "my.ns")]
+    save(cli, state)
+    named = json.dumps({"namespace": "my.ns", "name": "a b"})
+    done = cli(
+        "state", "rewind", "shop", "--stream", named, "--to", "10", "--field", "x.id", "--json"
+    )
+    assert done.error["code"] == "state.cursor_ahead"
+    assert cli(*shlex.split(done.error["hint"].split("`")[1])[1:]).code == 0
+    assert exported(cli)[0]["stream"]["stream_state"] == {"x": {"id": 10}, "page": 3}

@@ -226,3 +226,34 @@ def test_an_export_of_the_state_is_what_was_imported(pages: Start) -> None:
     (found,) = json.loads(exported.text)
     assert found["stream"]["stream_descriptor"]["name"] == "orders", exported.text
     assert found["stream"]["stream_state"] == state[0]["stream"]["stream_state"]
+
+
+def test_a_change_of_the_state_loses_no_stream_and_skips_no_row(pages: Start) -> None:
+    site = pages().enter()
+    site.write(region="eu", token="x", auth={"kind": "open"})
+
+    def change(what: str, stream: str = "", **given: str) -> tuple[int, str]:
+        form = {"what": what, "stream": stream, **given}
+        said = site.ask("/p/shop.yaml/state/change", "POST", dict(form), origin=site.base)
+        return said.status, said.text + said.headers.get("location", "")
+
+    def saved() -> dict[str, object]:
+        entries = json.loads(site.ask("/p/shop.yaml/state/export").text)
+        return {e["stream"]["stream_descriptor"]["name"]: e["stream"]["stream_state"]
+                for e in entries}  # fmt: skip
+
+    whole = [
+        {"type": "STREAM", "stream": {"stream_descriptor": {"name": name}, "stream_state": state}}
+        for name, state in (("orders", {"at": "2024-01-03"}), ("people", {"page": "c"}))
+    ]
+    assert change("import", state=json.dumps(whole))[0] == 303
+    for what in ("import", "set"):
+        status, text = change(what, state='{"x": 1}')
+        assert status == 400 and "state.drops_streams" in text, text
+    status, text = change("rewind", "orders", to="2034-01-02")
+    assert status == 400 and "state.cursor_ahead" in text and "2024-01-03" in text, text
+    status, text = change("rewind", "people", to="d")
+    assert status == 303 and "not+known" in text, text
+    assert saved() == {"orders": {"at": "2024-01-03"}, "people": {"page": "d"}}
+    assert change("set", "orders", state='{"at": "2025-01-01"}')[0] == 303
+    assert saved() == {"orders": {"at": "2025-01-01"}, "people": {"page": "d"}}

@@ -45,7 +45,7 @@ Stream = Annotated[
     str | None, arguments.option("--stream", "S", "Only this one: NAME, NAMESPACE.NAME or JSON.")
 ]
 Force = Annotated[
-    bool, typer.Option("--force", help="Save it even if it looks like another pipeline's.")
+    bool, typer.Option("--force", help="Save it, though it is another's or drops streams.")
 ]
 
 _KEYS_SHOWN = 20  # shown connector keys, of which there may be 100,000
@@ -210,13 +210,16 @@ def rewind(
         str | None,
         arguments.option("--field", "F", "The cursor's name in the state, if it is not clear."),
     ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Also to a later value: rows between are skipped.")
+    ] = False,
     reading: arguments.PipelineFileOptions = arguments.READING,
 ) -> None:
     """Move the cursor in a stream's saved state: the next run reads from there again."""
     from penstock.engine.inspect.rewinds import rewind as rewound
 
     with _opened(surface, _pipeline(surface, words, reading)) as known:
-        _show(surface, rewound(known, parse_stream(stream), to, field))
+        _show(surface, rewound(known, parse_stream(stream), to, field, force=force))
 
 
 @verb("penstock state import shop state.json", app=state, name="import")
@@ -295,6 +298,7 @@ def _unlocked(answer: dict[str, Any]) -> str:
 
 def _state_text(answer: dict[str, Any]) -> "Iterator[RenderableType]":
     streams = answer["streams"]
+    yield from (f"note: {note}" for note in answer.get("notes", ()))
     for each in answer.get("refreshes", ()):
         yield f"{text.stream_name(each)}: refresh pending since run {each['run']} ({each['at']})"
     if not streams and answer["shared"] is None and not answer.get("connector_keys"):

@@ -260,6 +260,13 @@ class SharedStates(Protocol):
         and include no position that streams share."""
         ...
 
+    def with_shown(
+        self, states: Sequence[StoredState], stream: StreamId, shown: Any
+    ) -> list[StoredState] | None:
+        """Returns the states in which :meth:`StateRole.describe` shows ``shown`` for the stream.
+        None: they have no place for a state of this stream alone."""
+        ...
+
 
 class SchemaRole(Protocol):
     """The protocol's dialect of JSON Schema."""

@@ -1,8 +1,9 @@
 """Moves one stream's saved cursor to another value (``penstock state rewind``): a backfill.
 
-A state belongs to the source, so only one scalar in it changes, and keeps its type and form. Not
-here: how a change is saved (``states``), and ranges with an end, which only a connector's
-configuration can express.
+A state belongs to the source, so only one scalar in it changes, and keeps its type and form. A
+later value would skip rows, so it is refused. Not here: how a change is saved (``states``), the
+order of cursors (``cursor_order``), and ranges with an end, which only a connector's configuration
+can express.
 """
 
 import re
@@ -16,7 +17,9 @@ import msgspec
 from penstock.codec.exact_json import exact
 from penstock.config.pipeline import StreamOptions
 from penstock.config.selectors import find_stream
+from penstock.engine.channel.named_pipeline import state_command
 from penstock.engine.inspect import states
+from penstock.engine.inspect.cursor_order import is_later
 from penstock.engine.inspect.pipelines import OpenPipeline
 from penstock.engine.plan.state_names import meant
 from penstock.errors import StateError
@@ -31,12 +34,19 @@ Path = tuple[str, ...]
 
 
 def rewind(
-    known: OpenPipeline, stream: StreamOptions, to: str, field: str | None = None
+    known: OpenPipeline,
+    stream: StreamOptions,
+    to: str,
+    field: str | None = None,
+    *,
+    force: bool = False,
 ) -> dict[str, Any]:
     """Sets the cursor in the saved state of one stream to ``to``. ``field``: its name in the state,
     ``a.b`` for a nested one; None: it is the only one, or the only time. A day in place of a time
-    means its first moment. Returns the state as ``show`` does. Raises ``StateError``
-    (``state.cursor``) where no or several values could be meant, or ``to`` is of another type."""
+    means its first moment. ``force``: also to a later value. Returns the state as ``show`` does,
+    with ``notes`` where it is not known which value is the later one. Raises ``StateError``:
+    ``state.cursor`` where no or several values could be meant, or ``to`` is of another type,
+    ``state.cursor_ahead`` where it is later."""
     role = known.states()
     entries = {
         StreamId(entry["namespace"], entry["name"]): entry["state"]
@@ -46,7 +56,11 @@ def rewind(
     old, own = entries[wanted], meant(known.store.remembered(known.name), wanted)
     given = states.goes_on_from(known, own)
     path = _cursor(_leaves(old), field, wanted)
-    value = _in_form_of(_at(old, path), to, wanted, path)
+    saved = _at(old, path)
+    value = _in_form_of(saved, to, wanted, path)
+    later = is_later(value, saved)
+    if later and not force:
+        raise _ahead(known, stream, path, saved, value, to, field)
     raw = deepcopy(role.export(given))
     spelled = {StreamId(None, wanted.name), StreamId("", wanted.name)}
     names = {wanted} if wanted not in spelled or spelled <= entries.keys() else spelled
@@ -55,7 +69,34 @@ def rewind(
         raise _no_cursor(wanted, "its state is shared with other streams", [])
     for place in places:
         cast(dict[str, Any], _at(place, path[:-1]))[path[-1]] = value
-    return states.moved(known, own, role.merge(given, role.parse(raw)))
+    answer = states.moved(known, own, role.merge(given, role.parse(raw)))
+    if later is None:
+        answer["notes"] = [
+            f"it is not known whether {value} is later than {saved}, the saved"
+            f" {'.'.join(path)} of {wanted}: if it is, the next run skips what lies between"
+        ]
+    return answer
+
+
+def _ahead(
+    known: OpenPipeline,
+    stream: StreamOptions,
+    path: Path,
+    saved: Any,
+    value: Any,
+    to: str,
+    field: str | None,
+) -> StateError:
+    named = () if field is None else ("--field", field)
+    options = ("--stream", states.spelled(stream), "--to", to, *named, "--force")
+    forced = state_command("rewind", known.what, known.home, *options)
+    return StateError(
+        f"{value} is later than {saved}, the saved {'.'.join(path)} of {stream.name}: the next"
+        " run would skip what lies between",
+        code="state.cursor_ahead",
+        stream=stream.name,
+        hint=f"give an earlier value; `{forced}` moves it there all the same; nothing was changed",
+    )
 
 
 def _leaves(state: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
@@ -131,10 +172,11 @@ def _places(
     node: Any, stream: StreamId, names: Set[StreamId], state: Any, *, here: bool
 ) -> Iterator[dict[str, Any]]:
     """Yields the objects in an exported state that are the stream's: under its descriptor
-    (Airbyte; ``names``: its spellings), or under its name (Singer)."""
+    (Airbyte; ``names``: its spellings), under its name (Singer), or a document of the list
+    (Rapidbyte, models)."""
     if isinstance(node, list):
         for each in cast(list[Any], node):
-            yield from _places(each, stream, names, state, here=here)
+            yield from _places(each, stream, names, state, here=here or each == state)
     if not isinstance(node, dict):
         return
     known = cast(dict[str, Any], node)

@@ -20,13 +20,15 @@ from penstock.config.place import Place, working_folder
 from penstock.config.selectors import find_stream
 from penstock.engine.channel.heartbeat import LEASE_TTL
 from penstock.engine.channel.lease import unlock_of
+from penstock.engine.channel.named_pipeline import state_command
 from penstock.engine.inspect.pipelines import OpenPipeline
 from penstock.engine.plan.place import move_place
 from penstock.engine.plan.state_names import meant
 from penstock.engine.plan.unread import separable, with_own
 from penstock.errors import Locked, StateError
 from penstock.model.catalog import StreamId
-from penstock.model.state import StoredState
+from penstock.model.state import StateType, StoredState
+from penstock.protocols.contract import SharedStates, StateRole
 from penstock.store.contract import Lease, Reset
 from penstock.store.damage import state_damaged
 from penstock.store.lock_holder import this_holder
@@ -207,9 +209,14 @@ def unlock(known: OpenPipeline) -> dict[str, Any]:
 
 def replace(known: OpenPipeline, raw: Any, *, force: bool = False) -> dict[str, Any]:
     """Replaces everything saved by the given state (``import``). ``force``: also by a state of
-    streams that the pipeline never had. Raises ``StateError``."""
-    given = known.states().parse(raw)
+    streams that the pipeline never had, and saved states of streams by one value for all. Raises
+    ``StateError``."""
+    role = known.states()
+    given = role.parse(raw)
     _refuse_foreign(known, given, force)
+    described = role.describe(given)
+    if given and described["type"] == StateType.legacy and not described["streams"] and not force:
+        _refuse_loss(known, known.store.states(known.name, only_sound=True), set(), "import")
 
     def settled(after: Sequence[StoredState]) -> set[StreamId]:
         return _unread(known) | _named(known, after)
@@ -221,17 +228,80 @@ def update(
     known: OpenPipeline, raw: Any, stream: StreamOptions | None = None, *, force: bool = False
 ) -> dict[str, Any]:
     """Merges the given state into what is saved (``set``); streams that it does not name keep
-    theirs. ``stream``: take over only this one. Raises ``StateError``, and ``ConfigError`` where
-    another source made the saved state."""
+    theirs. ``stream``: take over only this one, also in the form in which :func:`show` has it.
+    ``force``: even if streams would lose theirs, or the pipeline never had them. Raises
+    ``StateError``, and ``ConfigError`` where another source made the saved state."""
     role = known.states()
     given = role.parse(raw)
     if stream is not None:
+        if not given and not (raw == {} and isinstance(role, SharedStates)):
+            raise _no_state(known, stream)
+        if not given or any(s.scope.stream is None for s in given):
+            return _set_shown(known, stream, raw, given)
         given = _of_stream(given, stream)
     _refuse_foreign(known, given, force)
     known.refuse_other()
     named = _named(known, given) or _unread(known)
-    return _change(
-        known, "set", lambda saved: role.merge(saved, given), brings=True, settled=lambda _: named
+
+    def merged(saved: Sequence[StoredState]) -> list[StoredState]:
+        # every saved bookmark is a stream's that keeps it
+        owners = _ids(role, saved) - known.store.remembered(known.name).state_names.keys()
+        ours = role.called(dict.fromkeys(owners, ())).reading(_ids(role, given) | named)
+        after = ours.merge(saved, given)
+        if not force:
+            _refuse_loss(known, saved, _ids(role, after) | _ids(role, given), "set")
+        return after
+
+    return _change(known, "set", merged, brings=True, settled=lambda _: named)
+
+
+def _set_shown(
+    known: OpenPipeline, stream: StreamOptions, raw: Any, given: Sequence[StoredState]
+) -> dict[str, Any]:
+    """Replaces the state of one stream by ``raw``, or by its part in ``raw`` where that is a state
+    of several streams that share no position. Raises ``StateError`` (``state.shared``)."""
+    role = known.states()
+    streams = role.describe(given)["streams"]
+    saved = known.store.states(known.name, only_sound=True)
+    if streams:
+        named = find_stream(stream, map(_id, streams))
+        if isinstance(role, SharedStates) and role.own(given, named) is None:
+            raise _shared(known, stream, "the given state")
+        raw = next(e["state"] for e in streams if _id(e) == named)
+    had = _ids(role, saved)
+    if saved and not had:
+        raise _shared(known, stream, "the saved state")
+    wanted = find_stream(stream, sorted(had | known.store.known_streams(known.name), key=str))
+    known.refuse_other()
+
+    def put(saved: Sequence[StoredState]) -> list[StoredState]:
+        after = role.with_shown(saved, wanted, raw) if isinstance(role, SharedStates) else None
+        if after is None:
+            raise _shared(known, stream, "the saved state")
+        return after
+
+    settled = {meant(known.store.remembered(known.name), wanted)}
+    return _change(known, "set", put, brings=True, settled=lambda _: settled)
+
+
+def _shared(known: OpenPipeline, stream: StreamOptions, what: str) -> StateError:
+    out = state_command("export", known.what, known.home)
+    back = state_command("import", known.what, known.home, "state.json")
+    return StateError(
+        f"{what} has no part for {stream.name!r} alone",
+        code="state.shared",
+        stream=stream.name,
+        hint=f"`{out} > state.json`, change it there, then `{back}`; nothing was changed",
+    )
+
+
+def _no_state(known: OpenPipeline, stream: StreamOptions) -> StateError:
+    reset = state_command("reset", known.what, known.home, "--stream", spelled(stream))
+    return StateError(
+        f"no state is given for {stream.name!r}",
+        code="state.none_given",
+        stream=stream.name,
+        hint=f"`{reset}` forgets the saved one; nothing was changed",
     )
 
 
@@ -281,11 +351,22 @@ def _id(entry: dict[str, Any]) -> StreamId:
     return StreamId(entry["namespace"], entry["name"])
 
 
+def _ids(role: StateRole, states: Sequence[StoredState]) -> set[StreamId]:
+    return {_id(entry) for entry in role.describe(states)["streams"]}
+
+
+def spelled(stream: StreamOptions) -> str:
+    """Returns the stream as ``--stream`` takes it."""
+    if stream.namespace is None:
+        return stream.name
+    return json.dumps({"namespace": stream.namespace, "name": stream.name}, ensure_ascii=False)
+
+
 def _of_stream(states: Sequence[StoredState], stream: StreamOptions) -> list[StoredState]:
     """Returns one stream's own state. Raises ``StateError`` where all streams share one."""
     if any(s.scope.stream is None for s in states):
         raise StateError(
-            f"all streams share this state: {stream.name!r} has none of its own",
+            f"one state covers all streams: that of {stream.name!r} cannot be taken out of it",
             code="state.shared",
             stream=stream.name,
             hint="leave --stream out",
@@ -318,6 +399,28 @@ def _refuse_foreign(known: OpenPipeline, given: Sequence[StoredState], force: bo
         code="state.foreign",
         stream=str(foreign[0]),
         hint="give the right file, or --force to save it all the same; nothing was changed",
+    )
+
+
+def _refuse_loss(
+    known: OpenPipeline, saved: Sequence[StoredState], left: set[StreamId], verb: str
+) -> None:
+    """Raises ``StateError`` (``state.drops_streams``) where a stream that has a saved state is not
+    in ``left``."""
+    role = known.states()
+    had = {_id(e) for e in role.describe(saved)["streams"] if e["state"] is not None}
+    lost = sorted(map(str, had - left))
+    if not lost:
+        return
+    shown = ", ".join(lost[:_SHOWN])
+    more = f" and {len(lost) - _SHOWN} more" if len(lost) > _SHOWN else ""
+    one = "add --stream S where it is that of the stream S; " if verb == "set" else ""
+    form = state_command("export", known.what, known.home)
+    raise StateError(
+        f"with this state the saved ones of these streams would be lost: {shown}{more}",
+        code="state.drops_streams",
+        stream=lost[0],
+        hint=f"{one}`{form}` prints the form; --force saves it all the same; nothing was changed",
     )
 
 

@@ -279,9 +279,7 @@ class AirbyteState:
             return list(states)
         if own is None or not self.splits(states, (stream,)) or any(map(shares_place, states)):
             return self.without(states, (stream,))
-        entry = {"stream_descriptor": {"name": stream.name}, "stream_state": exact(own)}
-        if stream.namespace is not None:
-            entry["stream_descriptor"]["namespace"] = stream.namespace
+        entry = _entry(stream, exact(own))
         states = self._own(states)
         shared = next((s for s in states if s.scope.type is StateType.global_), None)
         if shared is None:
@@ -291,6 +289,27 @@ class AirbyteState:
 
     def stands_alone(self, states: Sequence[StoredState], streams: Collection[StreamId]) -> bool:
         return self.splits(states, streams) and not any(map(shares_place, states))
+
+    def with_shown(
+        self, states: Sequence[StoredState], stream: StreamId, shown: Any
+    ) -> list[StoredState] | None:
+        """Keeps the type of the stream's saved state. A stream without one gets a STREAM state,
+        unless all streams share a LEGACY state or a position."""
+        states, entry = self._own(states), _entry(stream, shown)
+        for at, state in enumerate(states):
+            if state.scope.stream == stream:
+                message = exact(state.blob)
+                message["stream"]["stream_state"] = shown
+                blob = exact_text(message).decode()
+                return [*states[:at], StoredState(state.scope, blob), *states[at + 1 :]]
+            if state.scope.type is StateType.global_:
+                named = {stream_of(e, self._apart) for e in entries_of(state)}
+                if stream in named:
+                    changed = with_entry(state, stream, entry, self._apart)
+                    return [*states[:at], changed, *states[at + 1 :]]
+        if not self.stands_alone(states, (stream,)):
+            return None
+        return self.with_own(states, stream, exact_text(shown).decode())
 
     def versions(self, states: Sequence[StoredState], stream: StreamId) -> frozenset[int]:
         """Returns none: streams have no versions."""
@@ -364,6 +383,13 @@ def _beside(
         for scope, state in states.items()
         if scope.stream is None or (named and scope.stream not in named)
     }
+
+
+def _entry(stream: StreamId, state: Any) -> dict[str, Any]:
+    name = {"name": stream.name}
+    if stream.namespace is not None:
+        name["namespace"] = stream.namespace
+    return {"stream_descriptor": name, "stream_state": state}
 
 
 def _splits(state: StoredState) -> bool:

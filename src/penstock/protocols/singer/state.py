@@ -163,6 +163,17 @@ class SingerState:
         beside = any(_may_be_of_any(exact(s.blob), owners) for s in states)
         return not beside and self.splits(states, streams)
 
+    def with_shown(
+        self, states: Sequence[StoredState], stream: StreamId, shown: Any
+    ) -> list[StoredState] | None:
+        """Replaces a bookmark that the state has. Only the tap knows the name of another."""
+        value = exact(states[-1].blob) if states else None
+        marks = _bookmarks(value)
+        if marks is None or stream.name not in marks:
+            return None
+        marks[stream.name] = shown
+        return [StoredState(SCOPE, exact_text(value).decode())]
+
     def versions(self, states: Sequence[StoredState], stream: StreamId) -> frozenset[int]:
         """Looks in the places of PipelineWise's taps (``version`` in the bookmark) and of
         singer-python (``activate_versions``)."""

@@ -2,21 +2,17 @@
 confirmation that describes its effect.
 """
 
-from collections.abc import Iterable, Iterator
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
 from penstock.codec.exact_json import exact_text
-from penstock.config.pipeline import StreamOptions
 from penstock.config.selectors import parse_stream
 from penstock.engine.inspect import states
-from penstock.engine.inspect.pipelines import OpenPipeline
 from penstock.engine.inspect.rewinds import rewind
 from penstock.errors import ConfigError
-from penstock.model.catalog import StreamId
 from penstock.terminal import format as text
 from penstock.web.site import Form, Site, at, file_of, go, one, page_of
 
@@ -79,60 +75,24 @@ def change(site: Site, request: Request, form: Form) -> Response:
     pipeline = site.workspace.pipeline(file)
     named = one(form, "stream")
     stream = parse_stream(named) if named else None
+    notes: list[str] = []
     with site.opened(pipeline, must_exist=what in ("reset", "rewind")) as known:
         match what:
             case "reset":
                 states.reset(known, stream)
             case "rewind" if stream is not None:
-                rewind(known, stream, one(form, "to"), one(form, "field") or None)
+                moved = rewind(known, stream, one(form, "to"), one(form, "field") or None)
+                notes = moved.get("notes", [])
             case "set":
                 raw = states.read_state(one(form, "state"), "the state")
-                whole = raw if stream is None else _with_own(known, stream, raw)
-                states.update(known, whole, stream, force=False)
+                states.update(known, raw, stream)
             case "import":
                 raw = states.read_state(one(form, "state"), "the state")
-                states.replace(known, raw, force=False)
+                states.replace(known, raw)
             case _:
                 raise ConfigError("there is no such change", code="usage")
-    return go(at("p", file, "state"), f"Done: {what}{f' of {named}' if named else ''}.")
-
-
-def _with_own(known: OpenPipeline, stream: StreamOptions, own: Any) -> Any:
-    """Returns what an export of a stream has, with another state of this stream. Raises
-    ``ConfigError``."""
-    had = [s["state"] for s in states.show(known)["streams"] if stream.matches(_id(s))]
-    exported = states.export(known, stream)
-    found = [n for n in _places(exported) if len(had) == 1 and n == had[0]]
-    if len(found) != 1:
-        raise ConfigError(
-            "this stream's own state has no single place in what the source is given",
-            code="state.place",
-            hint="export the state, change it there, and import it",
-        )
-    return _replaced(exported, found[0], own)
-
-
-def _id(shown: dict[str, Any]) -> StreamId:
-    return StreamId(shown["namespace"], shown["name"])
-
-
-def _places(data: Any) -> Iterator[Any]:
-    """Lists every mapping and list in JSON data."""
-    if isinstance(data, dict | list):
-        yield data
-        inner = cast(dict[str, Any], data).values() if isinstance(data, dict) else data
-        for each in cast(Iterable[Any], inner):
-            yield from _places(each)
-
-
-def _replaced(data: Any, old: Any, new: Any) -> Any:
-    if data is old:
-        return new
-    if isinstance(data, dict):
-        return {k: _replaced(v, old, new) for k, v in cast(dict[str, Any], data).items()}
-    if isinstance(data, list):
-        return [_replaced(v, old, new) for v in cast(list[Any], data)]
-    return data
+    done = f"Done: {what}{f' of {named}' if named else ''}."
+    return go(at("p", file, "state"), " ".join((done, *(f"Note: {note}." for note in notes))))
 
 
 def export(site: Site, request: Request) -> Response:
