@@ -36,9 +36,10 @@ def pipeline_of(
     env_file: EnvFiles = None,
     lenient: bool = False,
     profile: str | None = None,
+    starts_none: bool = False,
 ) -> Pipeline:
     """Loads the pipeline of a file, or of a source and a destination, overridden by ``options``.
-    Raises ``ConfigError``."""
+    ``starts_none``: as in ``load_pipeline``. Raises ``ConfigError``."""
     for word in (first, second or ""):
         if word.lstrip().startswith("{"):  # never quoted: it may hold a password
             raise ConfigError(
@@ -66,7 +67,9 @@ def pipeline_of(
             code="usage",
             hint=f"name both, as in: penstock run {first} parquet:./lake",
         )
-    found = load_pipeline(first, env_file=env_file, lenient=lenient, profile=profile)
+    found = load_pipeline(
+        first, env_file=env_file, lenient=lenient, profile=profile, starts_none=starts_none
+    )
     return with_options(found, options)
 
 
@@ -77,9 +80,11 @@ def pipeline_or_name(
     lenient: bool = False,
     profile: str | None = None,
     name: str | None = None,
+    starts_none: bool = False,
 ) -> Pipeline | str:
     """Loads the pipeline of a file, or of a source and a destination, or returns the name of a
-    pipeline that ran. ``name``: the one under which it ran (``--name``). Raises ``ConfigError``."""
+    pipeline that ran. ``name``: the one under which it ran (``--name``). ``starts_none``: as in
+    ``load_pipeline``. Raises ``ConfigError``."""
     if len(words) > 2:
         raise ConfigError(
             "more arguments than a pipeline takes",
@@ -96,8 +101,9 @@ def pipeline_or_name(
             )
         return first if profile is None else f"{first}.{profile}"
     return pipeline_of(
-        first, second, Options(name=name), env_file=env_file, lenient=lenient, profile=profile
-    )
+        first, second, Options(name=name), env_file=env_file, lenient=lenient, profile=profile,
+        starts_none=starts_none,
+    )  # fmt: skip
 
 
 def are_several(words: Sequence[str]) -> bool:

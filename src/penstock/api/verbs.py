@@ -468,7 +468,7 @@ def _pipeline(
 
 def _known(first: Place, second: Place | None, how: PipelineKeywords) -> Pipeline | str:
     words = [str(first)] if second is None else [str(first), str(second)]
-    return pipeline_or_name(words, **_reading(how))
+    return pipeline_or_name(words, **_reading(how), starts_none=True)
 
 
 def _reading(how: PipelineKeywords) -> "_Reading":

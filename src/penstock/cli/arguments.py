@@ -142,16 +142,17 @@ def pipeline(
 
 
 def pipeline_or_name(
-    words: list[str], reading: PipelineFileOptions, output: "Output"
+    words: list[str], reading: PipelineFileOptions, output: "Output", *, starts_none: bool = False
 ) -> "Pipeline | str":
     """Loads the pipeline of ``FILE`` or of ``SOURCE DESTINATION``, or returns the name of a
-    pipeline that ran. Raises ``ConfigError``."""
+    pipeline that ran. ``starts_none``: as in ``load_pipeline``. Raises ``ConfigError``."""
     found = pipelines.pipeline_or_name(
         words,
         env_file=tuple(reading.env_file or ()),
         lenient=reading.lenient,
         profile=reading.with_profile,
         name=reading.name,
+        starts_none=starts_none,
     )
     return found if isinstance(found, str) else _announced(found, output)
 

@@ -123,10 +123,10 @@ def _pipeline_of_rejects(
 ) -> Pipeline:
     """Loads the pipeline that a command names; by name, from the file of its last run, with the
     same options. Raises ``ConfigError``."""
-    named = _pipeline(surface, words, reading)
+    named = arguments.pipeline_or_name(words, reading, surface.output)
     if isinstance(named, Pipeline):
         return named
-    with open_known(named or "", surface.home) as known:
+    with open_known(named, surface.home) as known:
         file = known.store.remembered(known.name, ()).file
     if file is None or not Path(file.path).is_file():
         where = "" if file is None else f": the last run read {file.path}, which is not there"
@@ -174,7 +174,7 @@ def _pipeline(
 ) -> Pipeline | str | None:
     if not words:
         return None
-    return arguments.pipeline_or_name(words, reading, surface.output)
+    return arguments.pipeline_or_name(words, reading, surface.output, starts_none=True)
 
 
 @contextmanager

@@ -33,13 +33,15 @@ def load_pipeline(
     *,
     lenient: bool = False,
     profile: str | None = None,
+    starts_none: bool = False,
 ) -> Pipeline:
     """Reads a pipeline file: a path, ``-`` for stdin, or the text itself (a string with a line
     break). Relative paths start at the file's folder; of stdin and text at the folder in which
     Penstock was started. ``env``: variables, by default the process's; ``env_file``: files of
     variables, which the environment overrides; ``.env`` in the file's folder provides what both
     lack. ``lenient``: unknown keys are ``warnings``; ``profile``: one of the file's ``profiles``,
-    whose keys override the others.
+    whose keys override the others; ``starts_none``: the caller starts no connector, so a variable
+    in a connector's ``config`` may be unset.
 
     Raises ``ConfigError`` (``code`` ``config.not_found``, ``config.unreadable``, ``config.yaml``,
     ``config.empty``, ``config.env_file``, ``config.unknown_profile``, ``config.invalid``) whose
@@ -48,17 +50,23 @@ def load_pipeline(
     values = merged(os.environ if env is None else env, files)
     if isinstance(source, str) and "\n" in source:
         return placed_here(
-            parse_pipeline(source, values, lenient=lenient, folder=Path(), profile=profile)
-        )
+            parse_pipeline(
+                source, values, lenient=lenient, folder=Path(), profile=profile,
+                starts_none=starts_none,
+            )
+        )  # fmt: skip
     text, name = _read(source)
     if source == "-":
         return placed_here(
-            parse_pipeline(text, values, name=name, lenient=lenient, folder=Path(), profile=profile)
-        )
+            parse_pipeline(
+                text, values, name=name, lenient=lenient, folder=Path(), profile=profile,
+                starts_none=starts_none,
+            )
+        )  # fmt: skip
     folder = Path(source).parent
     found = parse_pipeline(
         text, values, name=name, lenient=lenient, folder=folder, profile=profile,
-        beside=EnvFileBeside(folder),
+        beside=EnvFileBeside(folder), starts_none=starts_none,
     )  # fmt: skip
     options = ("--with", profile) if profile is not None else ()
     options += tuple(word for file in files for word in ("--env-file", str(file)))
@@ -76,6 +84,7 @@ def parse_pipeline(
     folder: Path | None = None,
     profile: str | None = None,
     beside: EnvFileBeside | None = None,
+    starts_none: bool = False,
 ) -> Pipeline:
     """Parses the text of a file like :func:`load_pipeline`. ``values``: the variables; ``beside``:
     a file with more. ``name``: of the file, in messages. ``folder``: relative paths in the file
@@ -89,6 +98,7 @@ def parse_pipeline(
         LITERALS,
         lenient=lenient,
         folder=folder,
+        starts_none=starts_none,
     )
     reader.problems.extend(tree.problems)
     if not isinstance(tree.root, yaml_nodes.Mapping):

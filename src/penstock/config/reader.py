@@ -39,6 +39,7 @@ _NOT_FROM_FILE = (
     "change where progress is kept; set {name} in the environment or in --env-file, or write "
     "${{{name}}}"
 )
+_CONFIG = re.compile(r"(?:source|destination|transforms\[\d+\])\.config\b")
 _PLAIN_KEY = re.compile(r"[A-Za-z_][\w-]*")
 
 
@@ -72,6 +73,7 @@ Literal = Callable[["NodeReader", Node, str], Any]
 class NodeReader:
     """Reads one document, once. ``literals``: converters by name (``config.converters``).
     ``folder``: where relative paths of files start; None: existence of files is not checked.
+    ``starts_none``: no connector will be started, so the variables of a ``config`` may be unset.
     ``given``: the dotted paths of the keys that the file has."""
 
     def __init__(
@@ -82,6 +84,7 @@ class NodeReader:
         *,
         lenient: bool,
         folder: Path | None = None,
+        starts_none: bool = False,
     ) -> None:
         self.folder = folder
         self.problems: list[tuple[int, str]] = []
@@ -94,6 +97,7 @@ class NodeReader:
         self._variables = variables
         self._literals = literals
         self._lenient = lenient or dialect.lenient
+        self._starts_none = starts_none
 
     def read(self, root: Node, kind: type[Any]) -> Any:
         """Reads the document as a ``kind``; :data:`BAD` where a fault prevents it."""
@@ -112,13 +116,15 @@ class NodeReader:
         found = self._variables.resolve(node, kept, identity=identity)
         for name in found.passed:
             self.warnings.append((node.line, _NOT_FROM_FILE.format(path=path, name=name)))
-        for text in found.problems:
+        may_lack = self._starts_none and _CONFIG.match(path) is not None
+        faults = found.problems if may_lack else (*found.unset, *found.problems)
+        for text in faults:
             self.problem(node, f"{text} ({path})")
         secrets = self._secrets(node, path, found)
         if secrets:
             self.secret_paths.append(path)
             self.secret_values.update(secrets)
-        return None if found.problems else found
+        return None if faults else found
 
     def _secrets(self, node: Scalar, path: str, found: Substituted) -> list[str]:
         """Returns the texts of a scalar that must be masked: all of it where the file marks it
@@ -258,7 +264,7 @@ class NodeReader:
             return False
         if "${" in node.text:
             found = self._variables.resolve(node, identity=path.partition(".")[0] in IDENTITY)
-            if found.problems or found.value is not None:
+            if found.problems or found.unset or found.value is not None:
                 return False
         elif node.text not in ("", "~", "null", "Null", "NULL"):
             return False

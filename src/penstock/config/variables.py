@@ -47,8 +47,9 @@ _ESCAPES = {"n": "\n", "t": "\t", "r": "\r"}
 @dataclass(slots=True)
 class Substituted:
     """A scalar after substitution: its typed ``value`` and its ``text``. ``variables``: the names
-    used; ``secrets``: their values, empty ones left out; ``passed``: names that ``.env`` has but
-    does not provide here."""
+    used; ``secrets``: their values, empty ones left out; ``unset``: the faults of variables without
+    a value, whose references stay as written; ``passed``: names that ``.env`` has but does not
+    provide here."""
 
     value: Plain
     text: str
@@ -56,6 +57,7 @@ class Substituted:
     secrets: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
     passed: tuple[str, ...] = ()
+    unset: tuple[str, ...] = ()
 
 
 class EnvFileBeside:
@@ -118,6 +120,7 @@ class VariableResolver:
         used: list[str] = []
         secrets: list[str] = []
         problems: list[str] = []
+        unset: list[str] = []
         passed: list[str] = []
 
         def replace(match: re.Match[str]) -> str:
@@ -146,8 +149,8 @@ class VariableResolver:
             if value is None:
                 near = closest(name, kept)
                 meant = f"; did you mean ${{{near}}}?" if near else ""
-                problems.append(f"variable {name} is not set{meant}")
-                return ""
+                unset.append(f"variable {name} is not set{meant}")
+                return match[0]
             if not value.isascii() and value.encode("utf-8", "ignore").decode() != value:
                 problems.append(f"variable {name} is not UTF-8 text")
                 return ""
@@ -160,7 +163,7 @@ class VariableResolver:
         alone = scalar.plain and whole is not None and whole[1] is not None
         value = plain(text) if alone else text
         found = Substituted(value, text, tuple(used), tuple(secrets), tuple(problems))
-        found.passed = tuple(passed)
+        found.passed, found.unset = tuple(passed), tuple(unset)
         return found
 
 
