@@ -41,7 +41,7 @@ def test_every_class_comes_back_as_itself_with_all_of_its_fields(kind: type[Pens
     for name in own:
         setattr(error, name, ["one", "two"])
     back = PenstockError.from_dict(json.loads(json.dumps(error.as_dict())))
-    assert type(back) is kind and str(back) == back.message == "it broke"
+    assert type(back) is kind and back.message == "it broke"
     assert back.as_dict() == error.as_dict()
     assert all(getattr(back, name) == ["one", "two"] for name in own)
 
@@ -68,6 +68,18 @@ def test_an_error_of_an_older_version_is_known_by_its_exit_code(kind: type[Penst
     assert "class" not in told
     back = PenstockError.from_dict(told)
     assert type(back) is kind and (back.message, back.hint) == ("x", "h")
+
+
+def test_the_text_of_an_error_has_its_problems_once() -> None:
+    error = ConfigError("it cannot run", problems=["a", "of two\nlines"])
+    assert str(error) == "it cannot run\n  - a\n  - of two lines"
+    assert error.as_report()["message"] == error.message == "it cannot run"
+    again = PenstockError.from_dict(json.loads(json.dumps(error.as_dict())))
+    assert str(again) == str(error)
+    assert str(PenstockError.from_dict(ConfigError("x").as_report())) == "x"
+    assert str(ConfigError("a", problems=["a"])) == "a"
+    many = str(ConfigError("x", problems=[f"{n} {'y' * 100_000}" for n in range(3_000)]))
+    assert many.endswith("and 2,980 more, in .problems") and len(many) < 110_000
 
 
 def test_a_report_names_no_class_and_every_problem() -> None:

@@ -24,7 +24,9 @@ from contextlib import contextmanager
 from typing import Any, ClassVar, Literal
 
 from penstock.deep_data import is_nested_too_deeply
-from penstock.short_texts import MOST_FOREIGN, bounded_data
+from penstock.short_texts import MOST_FOREIGN, bounded, bounded_data
+
+_MOST_PROBLEMS, _MOST_OF_A_PROBLEM = 20, 5_000  # in the text of an error
 
 Role = Literal["source", "destination", "transform"]
 """The role of a connector in a pipeline."""
@@ -105,6 +107,14 @@ class ConfigError(PenstockError):
     def __init__(self, message: str, *, problems: list[str] | None = None, **kw: Any) -> None:
         super().__init__(message, **kw)
         self.problems = problems or []
+
+    def __str__(self) -> str:
+        """Returns the message and the problems that it does not have, one line each."""
+        listed = [problem for problem in self.problems or () if problem != self.message]
+        shown = [" ".join(bounded(p, _MOST_OF_A_PROBLEM).split()) for p in listed[:_MOST_PROBLEMS]]
+        if len(listed) > len(shown):
+            shown.append(f"and {len(listed) - len(shown):,} more, in .problems")
+        return "\n".join([self.message, *(f"  - {line}" for line in shown)])
 
     def as_report(self) -> dict[str, Any]:
         problems = bounded_data(self.problems)

@@ -110,7 +110,7 @@ def test_a_stream_that_is_not_there(spark_api: "Api") -> None:
     with pytest.raises(ConfigError) as unknown:
         penstock.read(spark_api.source, "s00", config=ONE, home=spark_api.home)
     assert "s00" in unknown.value.problems[0]
-    assert any("s00" in note for note in unknown.value.__notes__)  # the traceback says it too
+    assert "s00" in str(unknown.value)
     folder = left(spark_api)[0]  # its log stays for a while
     os.utime(folder, (time.time() - 100,) * 2)
     read(spark_api).close()

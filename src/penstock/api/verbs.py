@@ -104,17 +104,15 @@ class RunKeywords(Changes, PipelineKeywords, total=False):
 
 
 def explained(verb: Callable[P, T]) -> Callable[P, T]:
-    """Adds to an error's traceback the problems and the hint that the command line prints."""
+    """Adds to an error's traceback the hint that the command line prints."""
 
     @wraps(verb)
     def explaining(*given: P.args, **named: P.kwargs) -> T:
         try:
             return verb(*given, **named)
         except PenstockError as error:
-            if not hasattr(error, "__notes__"):
-                problems = (error.problems or []) if isinstance(error, ConfigError) else []
-                for line in (*problems, *([f"try: {error.hint}"] if error.hint else [])):
-                    error.add_note(line)
+            if error.hint and not hasattr(error, "__notes__"):
+                error.add_note(f"try: {error.hint}")
             raise
 
     return explaining
