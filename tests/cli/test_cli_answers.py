@@ -81,6 +81,25 @@ def test_preview_gives_rows_and_keeps_nothing(cli: Cli) -> None:
     assert not (cli.home / "state.db").exists()
 
 
+def test_discover_and_preview_of_a_pipeline_file_ask_its_source(cli: Cli) -> None:
+    file = f"pipeline: p\nsource:\n  use: '{SOURCE}'\n  config:\n    streams: ${{MANY}}\n"
+    (cli.cwd / "p.yaml").write_text(f"{file}destination: {{use: 'parquet:./lake'}}\n")
+    found = cli("discover", "p.yaml", "--json", MANY="2")
+    alone = cli("discover", SOURCE, "--config", '{"streams": 2}', "--json")
+    assert found.code == 0 and found.json == alone.json
+    more = cli("discover", "p.yaml", "--config", '{"streams": 3}', "--json", MANY="2")
+    assert [s["name"] for s in more.json["streams"]] == ["s0", "s1", "s2"]
+    unset = cli("discover", "p.yaml", "--json")
+    assert (unset.code, unset.error["code"]) == (2, "config.invalid")
+    shown = cli("preview", "p.yaml", "--limit", "3", "--json", MANY="2")
+    assert shown.code == 0 and [row["id"] for row in shown.json["rows"]] == [1, 2, 3]
+    second = cli("preview", "p.yaml", "--stream", "s1", "--json", MANY="2")
+    assert second.code == 0 and second.json["rows"]
+    assert not (cli.cwd / "lake").exists()
+    absent = cli("preview", "absent.yaml", "--json")
+    assert (absent.code, absent.error["code"]) == (2, "config.not_found")
+
+
 ONE_KEY = """
 import json, sys
 def say(**m): print(json.dumps(m))

@@ -31,7 +31,7 @@ from penstock.config.command_line import Options
 from penstock.config.pipeline import Pipeline
 from penstock.config.sections import Install
 from penstock.errors import ConfigError, DestinationError, PenstockError, SourceError
-from penstock.model.catalog import CheckResult, ConnectorSpec, Stream
+from penstock.model.catalog import Catalog, CheckResult, ConnectorSpec, Stream
 from penstock.short_texts import bounded_data
 from penstock.terminal import format as text
 from penstock.terminal.progress import watching
@@ -53,6 +53,13 @@ RoleOption = Annotated[
         "--role",
         help="Its role. Default: by its name (destination-..., target-...), else source.",
         show_default=False,
+    ),
+]
+SourceOrFile = Annotated[
+    str,
+    typer.Argument(
+        metavar="SOURCE",
+        help="A connector, or a pipeline file (- for stdin), whose source is meant.",
     ),
 ]
 Target = Annotated[
@@ -176,19 +183,32 @@ def check_code(answer: dict[str, Any]) -> int:
 @verb(
     "penstock discover airbyte:source-faker --config '{\"count\": 10}'",
     "penstock discover airbyte:source-faker --config @faker.json --json",
+    "penstock discover shop.yaml",
 )
 def discover(
     surface: Surface,
-    connector: Connector,
+    connector: SourceOrFile,
     config: arguments.Config = None,
     building: arguments.BuildOptions = arguments.BUILDING,
+    reading: arguments.PipelineFileOptions = arguments.READING,
     yes: Yes = False,
 ) -> None:
     """A source's streams: their modes, keys, cursors and schemas."""
+    if is_file(connector):
+        from penstock.engine.inspect.plan_check import discover_pipeline
+
+        pipeline = _pipeline_of(surface, connector, config, building, reading, yes)
+        with watching(surface.output) as observer:
+            catalog = discover_pipeline(pipeline, surface.home, observer=observer)
+        _show_catalog(surface, catalog)
+        return
     given = arguments.connector_config(config)
     with _source(surface, connector, building.install()) as (source, _):
         _settle(surface, source, yes)
-        catalog = source.discover(given)
+        _show_catalog(surface, source.discover(given))
+
+
+def _show_catalog(surface: Surface, catalog: Catalog) -> None:
     streams = [_stream(s) for s in catalog.streams]
     answer = {"streams": streams, "open": catalog.open}
     surface.output.answer(answer, lambda: _catalog_text(streams, open_=catalog.open))
@@ -196,23 +216,32 @@ def discover(
 
 @verb(
     "penstock preview airbyte:source-faker --config '{\"count\": 10}' --stream users --limit 5",
+    "penstock preview shop.yaml --stream users",
 )
 def preview(
     surface: Surface,
-    connector: Connector,
+    connector: SourceOrFile,
     config: arguments.Config = None,
     stream: Annotated[str | None, arguments.option("--stream", "S", "Default: the first.")] = None,
     limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="Rows.")] = 20,
     building: arguments.BuildOptions = arguments.BUILDING,
+    reading: arguments.PipelineFileOptions = arguments.READING,
     yes: Yes = False,
 ) -> None:
     """Some rows of one stream, decoded as a run would decode them. Nothing is saved."""
-    from penstock.engine.inspect.preview import preview as rows_of
+    if is_file(connector):
+        from penstock.engine.inspect.plan_check import preview_pipeline
 
-    given = arguments.connector_config(config)
-    with _source(surface, connector, building.install()) as (source, hear):
-        _settle(surface, source, yes)
-        answer = rows_of(source, given, stream, limit, hear)
+        pipeline = _pipeline_of(surface, connector, config, building, reading, yes)
+        with watching(surface.output) as observer:
+            answer = preview_pipeline(pipeline, surface.home, stream, limit, observer=observer)
+    else:
+        from penstock.engine.inspect.preview import preview as rows_of
+
+        given = arguments.connector_config(config)
+        with _source(surface, connector, building.install()) as (source, hear):
+            _settle(surface, source, yes)
+            answer = rows_of(source, given, stream, limit, hear)
     surface.output.answer(answer, lambda: _rows_text(answer["rows"], answer["notes"]))
 
 
@@ -227,6 +256,25 @@ def _asking(
     receives its events."""
     with watching(surface.output) as observer:
         yield asked(kind, ref, surface.home, observer, install)
+
+
+def _pipeline_of(
+    surface: Surface,
+    file: str,
+    config: str | None,
+    building: arguments.BuildOptions,
+    reading: arguments.PipelineFileOptions,
+    yes: bool,
+) -> Pipeline:
+    """Loads the pipeline of a file, and asks for the consent that its components need."""
+    from penstock.engine.inspect.plan_check import consents
+
+    options = Options(
+        config=config, constraints=tuple(building.constraint or ()), no_builds=building.no_builds
+    )
+    pipeline = arguments.pipeline([file], reading, options, surface.output)
+    settle(surface, consents(pipeline, surface.home), yes=yes)
+    return pipeline
 
 
 def _source(

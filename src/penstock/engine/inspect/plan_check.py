@@ -237,7 +237,7 @@ def discover_pipeline(pipeline: Pipeline, home: Home, *, observer: RunObserver) 
 
 
 def preview_pipeline(
-    pipeline: Pipeline, home: Home, stream: str, limit: int, *, observer: RunObserver
+    pipeline: Pipeline, home: Home, stream: str | None, limit: int, *, observer: RunObserver
 ) -> dict[str, Any]:
     """Returns the first rows of one stream of a pipeline's source, as ``penstock preview`` does.
     Raises ``ConfigError``, ``SourceError``."""
