@@ -240,6 +240,28 @@ def test_columns_that_a_query_decides_are_not_none(cli: Cli) -> None:
     assert "known at the load" not in plain.out
 
 
+def test_columns_of_a_file_that_no_run_has_read_are_not_known(cli: Cli) -> None:
+    """Also where the pipeline names some: the file need not have them."""
+    (cli.cwd / "x.csv").write_text("id,name\n1,a\n")
+    settings = {
+        "name": "x",
+        "primary_key": "idd",
+        "columns": ["id", "nmae"],
+        "types": {"at": "date"},
+    }
+    source = {"use": "spark:./x.csv", "streams": [settings]}
+    for each in (source, {"use": "spark:./x.csv"}):
+        made = {"pipeline": "p", "source": each, "destination": {"use": "parquet:./lake"}}
+        (cli.cwd / "p.json").write_text(json.dumps(made))
+        answer = cli("plan", "p.json", "--json").json
+        (stream,) = answer["streams"]
+        assert (stream["columns_known"], stream["columns"]) == (False, [])
+        said = [note for note in answer["notes"] if "its columns are known then" in note]
+        names = ", and whether they include at, idd, id, nmae" if each is source else ""
+        assert len(said) == 1 and said[0].endswith(f"its columns are known then{names}")
+        assert " known at the load  " in cli("plan", "p.json").out
+
+
 def test_schema_is_a_json_schema(cli: Cli) -> None:
     told = cli("schema")
     assert told.json["$schema"].startswith("https://json-schema.org/")

@@ -26,7 +26,7 @@ def describe(
     """Returns the ``streams`` of ``penstock plan``. ``target``: names what a destination connector
     writes a stream to; ``table`` and ``target`` are then as in a report. ``way``: how a stream's
     loads go into its table. ``columns_known``: false where the result of a query decides the
-    columns. Long names are cut (``short_texts``)."""
+    columns, or Spark finds them as it reads the source. Long names are cut (``short_texts``)."""
     return [
         {
             "namespace": None if s.id.namespace is None else named(s.id.namespace),
@@ -47,14 +47,20 @@ def describe(
             "undeclared": s.undeclared.value,
             "loads": "at the end of the sync" if s.deferred else "while the source reads",
             **_load_way(way(s)),
-            "columns_known": not s.queried,
+            "columns_known": _are_known(s),
             "columns": [
                 {"name": f.name, "source": named(f.source), "type": bounded(type_text(f.type))}
-                for f in (() if s.queried else s.schema.fields)
+                for f in (s.schema.fields if _are_known(s) else ())
             ],
         }
         for s in plan.streams
     ]
+
+
+def _are_known(stream: PlannedStream) -> bool:
+    """Returns whether the plan has the columns; not those of what Spark reads, before a run."""
+    found = stream.configured.stream
+    return not (stream.queried or (found.assumed and found.compared))
 
 
 def _load_way(way: PlannedWay | None) -> dict[str, str | None]:

@@ -33,6 +33,7 @@ from penstock.model.state import StoredState
 from penstock.model.types import DataType, Field, Kind
 from penstock.protocols.connection import EventSink
 from penstock.protocols.json_schema.exact_types import object_schema
+from penstock.short_texts import shown
 from penstock.spark.key_types import fits
 from penstock.spark.model import Model, columns, failing, frame, untyped_columns
 from penstock.spark.text_files import file_columns
@@ -47,6 +48,7 @@ from penstock.transforms.spark_model import model_of
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+_SHOWN = 10  # of the columns in a note
 _MARKS = frozenset({Kind.timestamp, Kind.timestamp_ntz, Kind.date, Kind.string})
 """Types that a model's own deletion time column may have."""
 
@@ -242,10 +244,13 @@ class ModelSource(SourceEndpoint):
         types = stored or ({} if transformed else self._stored_types())
         known = bool(types)
         self.unread = transformed and not known
+        named = [*self._named_columns()]
         text = "its columns are those of the last run" if known else "its columns are known then"
+        if named and not known:
+            text += f", and whether they include {_listed(named)}"
         also = ", and its transforms are planned then" if self.unread else ""
         self.notes.append(f"Spark reads the query when the pipeline runs; {text}{also}")
-        for name, kind in self._named_columns():
+        for name, kind in named:
             types.setdefault(name, kind)
         stream = self._stream(types)
         return msgspec.structs.replace(stream, assumed=not known)
@@ -298,6 +303,11 @@ def _with_known(
         if inner is not None:
             fields.append(msgspec.structs.replace(field, type=inner))
     return DataType(Kind.struct, fields=tuple(fields)) if fields else None
+
+
+def _listed(columns: Sequence[tuple[str, DataType]]) -> str:
+    names = [*dict.fromkeys(shown(name) for name, _ in columns)]
+    return ", ".join(names[:_SHOWN]) + (", ..." if len(names) > _SHOWN else "")
 
 
 def _of_database(query: DatabaseQuery, text: str) -> Model:
