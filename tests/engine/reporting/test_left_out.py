@@ -46,3 +46,19 @@ def test_a_stream_whose_every_row_was_left_out_says_so(result: LoadResult, told:
     notes = [note for note in report.notes if "no row was written" in note]
     assert bool(notes) is told
     assert all("cursor at" in note and "3 rows" in note for note in notes)
+
+
+@pytest.mark.parametrize(
+    ("note", "guarantee"),
+    [("at-least-once: users (cursor at): ...", "at-least-once"), ("a note", "exactly-once")],
+)
+def test_the_label_is_that_of_the_plans_note_before_any_row(note: str, guarantee: str) -> None:
+    """A run that is stopped while Spark starts has the notes of its plan, and no stream yet."""
+    progress: Any = SimpleNamespace(note=lambda text: None, phase=lambda *_: None)
+    accounting = Accounting(progress)
+    accounting.note(note)
+    outcome = SyncOutcome(complete=set(), failed={}, errors=[])
+    report = accounting.report(
+        run="r", pipeline="p", started_at="", seconds=1, outcome=outcome, log=""
+    )
+    assert (report.guarantee, report.notes) == (guarantee, [note])

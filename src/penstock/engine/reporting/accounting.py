@@ -316,7 +316,9 @@ class Accounting:
         )
 
     def _may_come_twice(self) -> bool:
-        return bool(self.inexact) or self.at_least_once or any(self._repeating.values())
+        noted = any(note.startswith(REPEATS) for note in self.notes)  # also before any row came
+        repeats = noted or any(self._repeating.values())
+        return bool(self.inexact) or self.at_least_once or repeats
 
     def _settle_repeats(self) -> None:
         """Removes streams from the plan's note on rows that may come twice, if their source sent a
