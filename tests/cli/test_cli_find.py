@@ -109,6 +109,7 @@ def test_info_of_a_destination_and_of_one_without_settings(cli: Cli) -> None:
         (["search", "github", "--role", "both"], "usage", "penstock search --help"),
         (["search"], "usage", "penstock search --help"),
         (["info", "singer:tap-gihub"], "connector.not_indexed", "singer:tap-github"),
+        (["info", "singer:tap-csv"], "connector.not_indexed", "singer:git+https://github.com"),
         (["info", "airbyte:source-of-all-evil"], "connector.not_indexed", "`penstock spec`"),
         (["info", "source-postgres"], "connector.not_indexed", "docker:airbyte/source-postgres"),
         (["info", "parquet:./lake"], "connector.not_indexed", "a table"),

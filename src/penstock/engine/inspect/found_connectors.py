@@ -15,7 +15,7 @@ from penstock.config.protocol_spec import EndpointRole
 from penstock.config.table_formats import table_formats
 from penstock.connectors.catalog.index import IndexedConnector, Setting
 from penstock.connectors.catalog.search import named, near, others, search
-from penstock.connectors.catalog.suggest import found_for, meant
+from penstock.connectors.catalog.suggest import found_for, listed_as, meant
 from penstock.connectors.reference import ConnectorRef, RefKind, parse_ref
 from penstock.connectors.same_connector import shown as shown_reference
 from penstock.engine.inspect.runs_here import ThisMachine
@@ -157,15 +157,16 @@ def _not_indexed(ref: ConnectorRef) -> ConfigError:
         elif ref.kind is RefKind.component and ref.name and (close := found_for(ref.name)):
             hint = f"did you mean {close[0]} ? the index has no components; {hint}"
     else:
-        close = meant(ref.protocol or "", ref.name or "")
+        protocol, name = ref.protocol or "", ref.name or ""
+        close = listed_as(protocol, name) or meant(protocol, name)
         hint = f"did you mean {close} ? " if close else ""
         hint += (
             "a connector that is not in the index runs too; `penstock spec` installs it and "
             "prints its settings"
         )
-    name = ref.text if ref.kind is RefKind.table else shown_reference(ref.text)
+    called = ref.text if ref.kind is RefKind.table else shown_reference(ref.text)
     return ConfigError(
-        f"the index of connectors does not have {name}",
+        f"the index of connectors does not have {called}",
         code="connector.not_indexed",
         hint=hint,
     )
