@@ -114,6 +114,39 @@ def test_an_environment_of_the_plugin_that_is_inherited_holds(tmp_path: Path) ->
     assert (config["port"], config["own"]) == (4, 3)
 
 
+# -- relative paths
+
+
+@pytest.mark.parametrize(
+    ("config", "folder"),
+    [
+        ({"files": [{"entity": "users", "path": "extract/users.csv"}]}, "../.."),
+        ({"csv_files_definition": "defs.json"}, "../.."),
+        ({"here": "data"}, "../.."),  # a folder of the project
+        ({"output_dir": "$OUT"}, "../.."),
+        ({"path": "/data/users.csv", "url": "https://example.com/a/b", "mode": "fast"}, None),
+    ],
+)
+def test_relative_paths_start_in_the_project(
+    tmp_path: Path, config: dict[str, Any], folder: str | None
+) -> None:
+    """Meltano runs each plugin in the project's folder."""
+    (tmp_path / "data").mkdir()
+    tap = {"pip_url": "tap-csv", "config": config}
+    target = {"name": "target-jsonl", "pip_url": "target-jsonl", "config": config}
+    each = imported(tmp_path, project(tap, target))
+    made = parse_pipeline(each.text, {"OUT": "o"})
+    assert (made.source.folder, made.destination.folder) == (folder, folder)
+    if folder is not None:
+        assert (tmp_path / "out" / "deep" / folder).resolve() == tmp_path.resolve()
+
+
+def test_a_path_of_one_environment_starts_in_the_project_too(tmp_path: Path) -> None:
+    own = environment({"config": {"path": "x.csv"}})
+    each = imported(tmp_path, project({"pip_url": "tap-x"}, environments=own))
+    assert parsed(each).source.folder == parsed(each, "prod").source.folder == "../.."
+
+
 # -- nested and partial selections
 
 

@@ -23,9 +23,11 @@ import yaml
 from penstock.api.imported_file import ImportedFile, pipeline_file
 from penstock.api.meltano_select import selection
 from penstock.api.meltano_settings import PluginConfig, as_list, mapping, merged
+from penstock.config.named_files import may_be_path
 from penstock.errors import ConfigError
 
 _KINDS = ("extractors", "loaders")
+_OF_A_PATH = re.compile(r"(?i)path|file|dir|folder")  # in the name of a setting
 _REQUIREMENT = re.compile(r"([A-Za-z0-9][\w.-]*)(\[[^\]]*\])?\s*(.*)")
 # Keys of a plugin that are read, or that do not affect what it does.
 _KNOWN = """
@@ -189,6 +191,8 @@ class _Project:
                 f"schedule {schedule}: its own settings are the profile {called} (`penstock run"
                 f" {file} --with {called}`), which has its own state"
             )
+        for end in ends:
+            self._run_in_project(document, end, profiles)
         if profiles:
             document["profiles"] = profiles
         first, *others = pair.origins
@@ -281,8 +285,35 @@ class _Project:
             notes.append(f"{plugin['name']}: nothing installs {executable}, which must be on PATH")
             return {"use": f"singer:env {shlex.quote(executable)}"}
         start = "" if executable.startswith(("/", "./", "../", "~/")) else "./"
-        folder = os.path.relpath(self._folder.absolute(), self._out.absolute())
-        return {"use": f"singer:{shlex.quote(start + executable)}", "folder": folder}
+        return {"use": f"singer:{shlex.quote(start + executable)}", "folder": self._from_out()}
+
+    def _from_out(self) -> str:
+        """Returns the project's folder, in which Meltano runs each plugin, as the files name it."""
+        return os.path.relpath(self._folder.absolute(), self._out.absolute())
+
+    def _run_in_project(
+        self, document: dict[str, Any], end: str, profiles: Mapping[str, Mapping[str, Any]]
+    ) -> None:
+        """Makes a connector run in the project's folder, where relative paths of its configuration
+        start, if it has any."""
+        sections = [document[end], *(profile.get(end, {}) for profile in profiles.values())]
+        folder = self._from_out()
+        if folder != "." and any(self._has_paths("", each.get("config")) for each in sections):
+            first = {"use": document[end].pop("use"), "folder": folder}
+            document[end] = first | document[end]
+
+    def _has_paths(self, name: str, value: Any) -> bool:
+        """Returns whether a value may hold a relative path: by its form, the name of its setting,
+        or a file of the project. A connector without paths runs as well there."""
+        if isinstance(value, dict):
+            inner = cast(dict[str, Any], value).items()
+            return any(self._has_paths(key, each) for key, each in inner)
+        if isinstance(value, list):
+            return any(self._has_paths(name, each) for each in cast(list[Any], value))
+        if not isinstance(value, str) or not may_be_path(value) or "://" in value:
+            return False
+        formed = "/" in value or value.startswith(".") or _OF_A_PATH.search(name) is not None
+        return formed or (self._folder / value).exists()
 
     def _environments(
         self, pair: _Pair, schema: str, notes: list[str]
