@@ -16,6 +16,7 @@ from penstock.codec.csv_lines import (
     CsvFields,
     CsvRecords,
     header_names,
+    other_separator,
     without_return,
 )
 
@@ -112,3 +113,23 @@ def test_B3_other_dialects_are_asked_for() -> None:
 )
 def test_B3_the_names_of_a_header(header: bytes, names: tuple[str, ...] | str) -> None:
     assert header_names(header, RFC) == names
+
+
+@pytest.mark.parametrize(
+    ("header", "separator", "other"),
+    [
+        (b"id;name;price", ",", ";"),
+        (b"id\tname", ",", "\t"),
+        (b"id|name", "\t", "|"),
+        (b"id,name", ";", ","),
+        (b"id,name", ",", None),
+        (b"id", ",", None),
+        (b"a;b,c", ",", None),
+        (b'"a;b;c",d', ",", None),
+        (b"a:b:c", ",", None),
+    ],
+)
+def test_a_header_suggests_another_separator(
+    header: bytes, separator: str, other: str | None
+) -> None:
+    assert other_separator(header, CsvDialect(separator)) == other

@@ -291,6 +291,23 @@ def test_B3_other_separators_and_columns_that_are_new(files: Make) -> None:
     assert here.found("parts", "id") == [(1, 'a"b', "007"), (2, "c;d", None)]
 
 
+def test_a_file_with_another_separator_says_how_to_name_it(files: Make) -> None:
+    """Decimal commas make every record longer than the header; without them there are no rejects,
+    and one column."""
+    here = files()
+    here.give("shop.csv", "id;price\n1;2,50\n2;3,50\n")
+    ran = here.read("shop.csv")
+    advice = 'give the source `config: {separator: ";"}`'
+    assert ran.error["code"] == "source.rejected"
+    assert advice in ran.error["hint"] and "--max-rejected" in ran.error["hint"]
+    here.give("shop.csv", "id;price\n1;2\n")
+    ran = here.read("shop.csv")
+    assert ran.counts("shop") == ("complete", 1, 1, 0)
+    assert any(advice in note for note in ran.notes)
+    ran = here.read("shop.csv", config={"separator": ";"})
+    assert not any("separator" in note for note in ran.notes)
+
+
 @pytest.mark.parametrize(
     ("name", "text", "says"),
     [

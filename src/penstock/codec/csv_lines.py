@@ -309,6 +309,15 @@ def header_names(record: bytes, dialect: CsvDialect) -> tuple[str, ...] | str:
     )
 
 
+def other_separator(header: bytes, dialect: CsvDialect) -> str | None:
+    """Returns the common separator that a header has more often than the dialect's, outside
+    quotes; None: there is none."""
+    bare = re.sub(rb'"[^"]*"', b"", header)
+    counts = {each: bare.count(each.encode()) for each in dict.fromkeys(",;\t|")}
+    most = max(counts, key=lambda each: counts[each])
+    return most if counts[most] > bare.count(dialect.separator.encode()) else None
+
+
 def goes_on(line: bytes, dialect: CsvDialect) -> bool:
     """Returns whether a record that begins with this line goes on in the next one."""
     return bool(_Lines(pa.array([line], pa.binary()), _Patterns(dialect)).opens[0].as_py())

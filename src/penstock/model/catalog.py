@@ -82,7 +82,8 @@ class Stream(msgspec.Struct, frozen=True, kw_only=True):
     ``compared``: its rows can be compared with those that were sent before, to distinguish new,
     changed and removed ones. ``partial``: a schema without any properties came first, and this one
     declares some: records may have others, which must be kept. ``begins_after_cursor``: it sends no
-    record at the saved cursor or below."""
+    record at the saved cursor or below. ``reject_hint``: what to do if its records are
+    rejected."""
 
     id: StreamId
     json_schema: dict[str, Any]
@@ -98,6 +99,7 @@ class Stream(msgspec.Struct, frozen=True, kw_only=True):
     compared: bool = False
     partial: bool = False
     begins_after_cursor: bool = False
+    reject_hint: str | None = None
 
 
 class Catalog(msgspec.Struct, frozen=True):

@@ -19,7 +19,7 @@ from urllib.parse import unquote
 
 import msgspec
 
-from penstock.codec.csv_lines import CsvDialect, goes_on, header_names
+from penstock.codec.csv_lines import CsvDialect, goes_on, header_names, other_separator
 from penstock.codec.file_rows import CsvRows, CsvTexts, CsvTypes, FileRows, JsonRows
 from penstock.errors import ConfigError
 from penstock.model.staged_rows import BROKEN, GIVEN, LINE, MISFITS
@@ -47,10 +47,12 @@ _JSON = {
 
 class _Survey(msgspec.Struct, frozen=True):
     """What is known about files before they are decoded. ``headers``: the columns of each CSV file,
-    by its URL. ``whole``: a field may have line breaks, so each file is read by one task."""
+    by its URL. ``whole``: a field may have line breaks, so each file is read by one task.
+    ``advice``: which other separator the headers suggest."""
 
     headers: dict[str, tuple[str, ...]]
     whole: bool = False
+    advice: str | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -89,16 +91,32 @@ def _survey(lines: "DataFrame", model: Model) -> _Survey:
         if isinstance(named, str):
             raise fault(model, [f"the header of {unquote(file)} cannot be read: {named}"])
         names[file] = named
-    return _Survey(names, any(row["odd"] for row in rows))
+    return _Survey(names, any(row["odd"] for row in rows), _separator_advice(headers, dialect))
+
+
+def _separator_advice(headers: Mapping[str, bytes], dialect: CsvDialect) -> str | None:
+    for file, header in headers.items():
+        other = other_separator(header, dialect)
+        if other is not None:
+            used, other = (
+                msgspec.json.encode(each).decode() for each in (dialect.separator, other)
+            )
+            return (
+                f"the header of {shown(_name(file))} has {other} more often than {used}; if {other}"
+                f" separates its fields, give the source `config: {{separator: {other}}}`"
+            )
+    return None
 
 
 def file_columns(
     spark: "SparkSession", model: Model, known: Mapping[str, DataType]
-) -> tuple[Field, ...]:
-    """Returns the columns of text files. ``known``: types that are kept, by name. Any other column
-    gets the type that holds all its values exactly. Raises ``ConfigError``, ``SourceError``."""
+) -> tuple[tuple[Field, ...], str | None]:
+    """Returns the columns of text files, and advice where their headers suggest another separator.
+    ``known``: types that are kept, by name. Any other column gets the type that holds all its
+    values exactly. Raises ``ConfigError``, ``SourceError``."""
     lines = _lines(spark, model)
-    return _columns(spark, model, known, lines, _survey(lines, model))
+    found = _survey(lines, model)
+    return _columns(spark, model, known, lines, found), found.advice
 
 
 def read_files(

@@ -40,14 +40,15 @@ class StreamCounts:
 @dataclass(slots=True)
 class ExceededLimit:
     """A stream that exceeds its limit. ``new``: the counts of its records that are not delivered.
-    ``final``: no further records can bring it back under the limit. ``shared``: it shares its state
-    with other streams."""
+    ``final``: no further records can bring it back under the limit. ``hint``: of its source.
+    ``shared``: it shares its state with other streams."""
 
     stream: StreamId
     counts: StreamCounts
     new: StreamCounts
     limit: MaxRejected
     final: bool
+    hint: str | None = None
     shared: bool = False
 
     def error(self) -> SourceError:
@@ -61,11 +62,13 @@ class ExceededLimit:
                 what = f"{rejected} records were rejected, and none was accepted"
         else:
             what = f"{rejected} of {read} records were rejected; max_rejected is {self.limit}"
+        first = "" if self.hint is None else f"{self.hint}. "
         return SourceError(
             f"{self.stream}: {what}. Its table and its state stay as they were",
             code="source.rejected",
-            hint="`penstock rejects` shows them and why; `max_rejected` (or --max-rejected) sets "
-            "how many may be rejected: a number, or a percentage; 100% lets the run pass",
+            hint=f"{first}`penstock rejects` shows them and why; `max_rejected` (or "
+            "--max-rejected) sets how many may be rejected: a number, or a percentage; 100% lets "
+            "the run pass",
             stream=str(self.stream),
         )
 
@@ -123,7 +126,8 @@ class Rejections:
             elif ended(stream) and self._of(stream).exceeded(
                 counts.read, counts.rejected, counts.filtered
             ):
-                lost.append(ExceededLimit(stream, counts, new, self._of(stream), final=True))
+                hint = self._hint(stream)
+                lost.append(ExceededLimit(stream, counts, new, self._of(stream), True, hint))
         if not over:
             return LimitDecision(pending, (), tuple(lost))
         return LimitDecision(_without(pending, over), tuple(over.values()), tuple(lost))
@@ -149,11 +153,15 @@ class Rejections:
         limit = self._of(stream)
         lenient = limit.percent == 100
         if limit.exceeded(counts.read, counts.rejected, counts.filtered) or (empty and not lenient):
-            over[stream] = ExceededLimit(stream, counts, new, limit, final)
+            over[stream] = ExceededLimit(stream, counts, new, limit, final, self._hint(stream))
 
     def _of(self, stream: StreamId) -> MaxRejected:
         known = self._streams.get(stream)
         return self._limit if known is None or known.max_rejected is None else known.max_rejected
+
+    def _hint(self, stream: StreamId) -> str | None:
+        known = self._streams.get(stream)
+        return None if known is None else known.configured.stream.reject_hint
 
     def _gone_at_source(self, stream: StreamId) -> bool:
         known = self._streams.get(stream)

@@ -78,6 +78,7 @@ class ModelSource(SourceEndpoint):
         self._open: Callable[[SessionNeeds], SparkSession] | None = None
         self._spark: SparkSession | None = None  # once it is discovered
         self._snapshots: Path | None = None
+        self._advice: str | None = None
 
     @property
     def stream(self) -> StreamId:
@@ -160,7 +161,9 @@ class ModelSource(SourceEndpoint):
             found = self._with_keys(rows, found)
             return self._typed(found, untyped) if untyped else found
         known = self._known_types(spark)
-        fields = file_columns(spark, self.model, known)
+        fields, self._advice = file_columns(spark, self.model, known)
+        if self._advice is not None:
+            self.notes.append(f"{self.stream}: {self._advice}")
         self.typed = {self.stream: known | {f.source: f.type for f in fields}}
         return fields
 
@@ -273,6 +276,7 @@ class ModelSource(SourceEndpoint):
             json_schema=object_schema(types),
             sync_modes=modes if self.model.cursor else modes[:1],
             compared=True,
+            reject_hint=self._advice,
             begins_after_cursor=self._begins_after_cursor(types),
         )
 
