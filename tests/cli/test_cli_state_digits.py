@@ -81,7 +81,7 @@ def test_a_state_goes_in_with_all_digits(shop: Cli, protocol: str, verb: str) ->
 
 def test_a_rewind_keeps_the_digits_of_what_it_leaves(shop: Cli) -> None:
     save(shop, "singer")
-    big = "0.30000000000000000111"
+    big = "0.05000000000000000111"
     done = shop(
         "state", "rewind", "digits", "--stream", "users", "--to", big, "--field", "a", "--json"
     )
