@@ -333,7 +333,7 @@ class _AtOnce:
 HOLDER = Holder(name="fuzz", pid=0, boot="", started_at="", run="fuzz")
 
 
-class _FuzzAssembly(wiring.Assembly):
+class _FuzzRunParts(wiring.RunParts):
     session: "_Session"
 
     def sync(self, *given: Any, **more: Any) -> Any:
@@ -390,7 +390,7 @@ class _Session:
 
     def patches(self) -> list[Any]:
         world = self.world
-        made = type("Assembly", (_FuzzAssembly,), {"session": self})
+        made = type("RunParts", (_FuzzRunParts,), {"session": self})
         lanes = lambda submit, mailbox, job, stream, save: FuzzLanes(self, job, stream)  # noqa: E731
         mailbox = FuzzMailbox(self)
         place = TableDestination(world.tables) if world.target is None else FuzzDestination()
@@ -402,7 +402,7 @@ class _Session:
                     "Mailbox": lambda root, name, key: mailbox,
                     "LeaseHeartbeat": FuzzPulse,
                     "RunLog": _Silent,
-                    "Assembly": made,
+                    "RunParts": made,
                     "RejectsKeeper": lambda root, _folder, note, _keys, **_: RejectsKeeper(
                         root, None, note
                     ),

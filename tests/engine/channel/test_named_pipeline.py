@@ -87,7 +87,7 @@ def test_an_error_is_completed_whole(tmp_path: Path, home: Home) -> None:
         hint="or `penstock state show shop`",
     )  # fmt: skip
     CompleteCommands(of_file(tmp_path), home).error(error)
-    texts = (error.message, str(error), error.problems[0], str(error.hint))
+    texts = (error.message, *str(error).splitlines(), error.problems[0], str(error.hint))
     assert all(text.count("--home") == 1 for text in texts), texts
 
 
