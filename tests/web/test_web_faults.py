@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -70,7 +71,7 @@ def test_a_folder_without_rights_says_so(tmp_path: Path) -> None:
         "print(tried(lambda: space.text('a.yaml').text))\n"
     )
     for above in tmp_path.parents:
-        if "pytest" in above.name:
+        if Path(tempfile.gettempdir()) in above.parents:
             above.chmod(0o755)
     said: list[list[str]] = []
     for mode in (0o755, 0o700):
