@@ -27,8 +27,6 @@ USAGE = [
     (["run", "airbite:source-faker", "parquet:./x"], "airbite", "airbyte"),
     (["run", "airbyte:s", "parquet:./x", "--mode", "upsrt"], "upsrt", "upsert"),
     (["run", "airbyte:s", "parquet:./x", "--lanes", "none"], "--lanes", "run --help"),
-    (["plan", "airbyte:s", "parquet:./x", "--config", "{"], "--config", "penstock plan --help"),
-    (["check", "airbyte:s", "parquet:./x", "--config", "{"], "--config", "penstock check --help"),
     (["run", "airbyte:s", "parquet:./x", "--primary-key", "a,,b"], "--primary-key", None),
     (["run", "airbyte:s", "parquet:./x", "--config", "@no.json"], "no.json", "@FILE"),
     (["state"], "missing command", "show, export"),

@@ -20,7 +20,6 @@ from penstock.cli import VERBS
 from penstock.cli.usage_errors import unknown_verb, usage_error
 from penstock.config.home import Home
 from penstock.config.user_folders import provide
-from penstock.errors import ConfigError
 from penstock.terminal.output import Output, UnwrittenAnswer
 
 P = ParamSpec("P")
@@ -46,7 +45,6 @@ Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Errors only on stder
 
 _COMMON = {"as_json": (Json, False), "home": (HomeDir, None), "verbose": (Verbose, 0),
            "quiet": (Quiet, False)}  # fmt: skip
-_KEYWORD = inspect.Parameter.KEYWORD_ONLY
 _HELP = ("-h", "--help")
 _SETTINGS = {"help_option_names": _HELP, "max_content_width": 100}
 
@@ -111,7 +109,6 @@ def _command(body: Callable[..., int | None]) -> Callable[..., int]:
     groups = {name: _parameters(kind) for name, kind in kinds.items()}
 
     def command(**given: Any) -> int:
-        context: typer.Context = given.pop("context")
         surface = Surface.open(**{name: given.pop(name) for name in _COMMON})
         for name, fields in groups.items():
             given[name] = kinds[name](**{each.name: given.pop(each.name) for each in fields})
@@ -120,27 +117,21 @@ def _command(body: Callable[..., int | None]) -> Callable[..., int]:
         except (SystemExit, typer.Exit, TyperException):
             raise
         except BaseException as error:
-            return surface.output.error(_of_verb(error, context.command_path))
+            return surface.output.error(error)
 
-    common = [inspect.Parameter("context", _KEYWORD, annotation=typer.Context)]
-    common += [
-        inspect.Parameter(name, _KEYWORD, default=default, annotation=annotation)
+    common = [
+        inspect.Parameter(
+            name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation
+        )
         for name, (annotation, default) in _COMMON.items()
     ]
     expanded = [each for p in own for each in groups.get(p.name, [p])]
-    parameters = [p.replace(kind=_KEYWORD) for p in expanded] + common
+    parameters = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in expanded] + common
     command.__name__ = body.__name__.rstrip("_")
     command.__doc__ = body.__doc__
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {p.name: p.annotation for p in parameters}
     return command
-
-
-def _of_verb(error: BaseException, verb: str) -> BaseException:
-    """Returns the error; the hint of one about an option names the help of the ``verb``."""
-    if isinstance(error, ConfigError) and error.code == "config.option" and error.hint:
-        error.hint = error.hint.replace("penstock run --help", f"{verb} --help")
-    return error
 
 
 def _parameters(of: Callable[..., Any]) -> list[inspect.Parameter]:
