@@ -11,7 +11,11 @@ from typing import Any
 import msgspec
 
 import forked_cli
+from penstock.config.home import Home
 from penstock.model.report import PeakMemory, Report, StreamReport, TimeSpent
+from penstock.protocols import load
+from penstock.store.lock_holder import this_holder
+from penstock.store.open import open_store
 
 STUB = Path(__file__).parents[1] / "stubs" / "stub_source.py"
 SOURCE = f"airbyte:{sys.executable} {STUB}"
@@ -74,6 +78,16 @@ def stream_state(name: str, state: Any, namespace: str | None = None) -> dict[st
         "type": "STREAM",
         "stream": {"stream_descriptor": described, "stream_state": state},
     }
+
+
+def save_states(cli: Cli, states: Any, protocol: str = "airbyte") -> None:
+    """Saves what a source of ``protocol`` sent, as the state of the pipeline ``shop``."""
+    store = open_store(Home(cli.home).state_url())
+    lease = store.acquire("shop", this_holder(RUN), 60)
+    store.remember_source(lease, protocol, f"{protocol}:./source")
+    store.replace_states(lease, load(protocol).state.parse(states))
+    store.release(lease)
+    store.close()
 
 
 def report(run: str = RUN, **changes: Any) -> Report:

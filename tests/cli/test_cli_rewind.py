@@ -6,21 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli_harness import RUN, Cli, stream_state
-
-from penstock.config.home import Home
-from penstock.protocols import load
-from penstock.store.lock_holder import this_holder
-from penstock.store.open import open_store
-
-
-def save(cli: Cli, states: Any, protocol: str = "airbyte") -> None:
-    store = open_store(Home(cli.home).state_url())
-    lease = store.acquire("shop", this_holder(RUN), 60)
-    store.remember_source(lease, protocol, f"{protocol}:./source")
-    store.replace_states(lease, load(protocol).state.parse(states))
-    store.release(lease)
-    store.close()
+from cli_harness import Cli, save_states, stream_state
 
 
 @pytest.fixture
@@ -50,7 +36,7 @@ GLOBAL = {
 
 
 def test_a_day_is_its_first_moment_in_the_form_of_the_saved_time(cli: Cli) -> None:
-    save(cli, AIRBYTE)
+    save_states(cli, AIRBYTE)
     done = cli(
         "state", "rewind", "shop", "--stream", "other.orders", "--to", "2024-01-01", "--json"
     )
@@ -64,14 +50,14 @@ def test_a_day_is_its_first_moment_in_the_form_of_the_saved_time(cli: Cli) -> No
 
 @pytest.mark.parametrize("field", ["id", "at.id"])
 def test_a_number_stays_a_number(cli: Cli, field: str) -> None:
-    save(cli, AIRBYTE)
+    save_states(cli, AIRBYTE)
     done = cli("state", "rewind", "shop", "--stream", "parts", "--to", "100", "--field", field)
     assert done.code == 0, done.err
     assert exported(cli)[2]["stream"]["stream_state"] == {"at": {"id": 100, "page": 3}}
 
 
 def test_of_a_global_state_only_the_streams_own_part_moves(cli: Cli) -> None:
-    save(cli, [GLOBAL])
+    save_states(cli, [GLOBAL])
     assert cli("state", "rewind", "shop", "--stream", "b", "--to", "1").code == 0
     (whole,) = exported(cli)
     parts = {
@@ -85,7 +71,9 @@ def test_of_a_global_state_only_the_streams_own_part_moves(cli: Cli) -> None:
 
 def test_a_singer_bookmark(cli: Cli) -> None:
     mark = {"replication_key": "id", "replication_key_value": "2026-01-01", "version": 3}
-    save(cli, {"bookmarks": {"users": mark, "x": dict(mark)}, "currently_syncing": None}, "singer")
+    save_states(
+        cli, {"bookmarks": {"users": mark, "x": dict(mark)}, "currently_syncing": None}, "singer"
+    )
     assert cli("state", "rewind", "shop", "--stream", "users", "--to", "2025-05-05").code == 0
     bookmarks = exported(cli)["bookmarks"]
     assert bookmarks["users"] == {**mark, "replication_key_value": "2025-05-05"}
@@ -108,7 +96,7 @@ def test_a_singer_bookmark(cli: Cli) -> None:
 def test_what_is_not_clear_is_refused_and_changes_nothing(
     cli: Cli, words: list[str], said: str
 ) -> None:
-    save(cli, AIRBYTE)
+    save_states(cli, AIRBYTE)
     done = cli("state", "rewind", "shop", *words, "--json")
     assert done.code in (2, 6) and said in json.dumps(done.json), done.out
     assert exported(cli) == AIRBYTE
@@ -116,7 +104,7 @@ def test_what_is_not_clear_is_refused_and_changes_nothing(
 
 def test_a_stream_whose_state_stands_beside_a_global_one(cli: Cli) -> None:
     """A source that went from GLOBAL to STREAM: the stream's entry in GLOBAL is null."""
-    save(cli, [GLOBAL, stream_state("a", {"id": 12})])
+    save_states(cli, [GLOBAL, stream_state("a", {"id": 12})])
     shown = cli("state", "show", "shop", "--json").json["streams"]
     assert [(s["name"], s["state"]["id"]) for s in shown] == [("b", 9), ("a", 12)]
     assert cli("state", "rewind", "shop", "--stream", "a", "--to", "10").code == 0
@@ -138,7 +126,7 @@ UNKNOWN = [("abc", "abd"), ("2024-01-03T00:00:00Z", "2024-01-03T05:00:00")]
 @pytest.mark.parametrize(("saved", "to"), AHEAD)
 def test_L5_a_later_cursor_skips_rows_and_is_refused(cli: Cli, saved: Any, to: str) -> None:
     state = [stream_state("orders", {"at": saved}), stream_state("parts", {"at": DAY})]
-    save(cli, state)
+    save_states(cli, state)
     done = cli("state", "rewind", "shop", "--stream", "orders", "--to", to, "--json")
     assert (done.code, done.error["code"]) == (6, "state.cursor_ahead"), done.out
     assert str(saved) in done.error["message"] and to in done.error["message"]
@@ -154,7 +142,7 @@ def test_L5_a_later_cursor_skips_rows_and_is_refused(cli: Cli, saved: Any, to: s
 def test_of_a_cursor_without_a_known_order_the_answer_says_so(
     cli: Cli, saved: Any, to: str
 ) -> None:
-    save(cli, [stream_state("orders", {"at": saved})])
+    save_states(cli, [stream_state("orders", {"at": saved})])
     words = ("state", "rewind", "shop", "--stream", "orders", "--to")
     done = cli(*words, to, "--json")
     assert done.code == 0, done.out
@@ -167,12 +155,12 @@ def test_of_a_cursor_without_a_known_order_the_answer_says_so(
 
 def test_a_later_cursor_is_refused_in_every_kind_of_state(cli: Cli) -> None:
     words = ("state", "rewind", "shop", "--to", "10", "--json", "--stream")
-    save(cli, [GLOBAL])
+    save_states(cli, [GLOBAL])
     assert cli(*words, "a").error["code"] == "state.cursor_ahead"
     assert exported(cli) == [GLOBAL]
     mark = {"replication_key": "id", "replication_key_value": 9, "version": 30}
     singer = {"bookmarks": {"users": mark}}
-    save(cli, singer, "singer")
+    save_states(cli, singer, "singer")
     assert cli(*words, "users").error["code"] == "state.cursor_ahead"
     assert exported(cli) == singer
 
@@ -183,7 +171,7 @@ def test_a_state_that_is_a_document_of_its_own_is_rewound(cli: Cli, protocol: st
         {"stream": name, "cursor_field": "id", "cursor_value": {"type": "int64", "value": 9}}
         for name in ("a", "b")
     ]
-    save(cli, documents, protocol)
+    save_states(cli, documents, protocol)
     words = ("state", "rewind", "shop", "--stream", "b", "--field", "value", "--json", "--to")
     assert cli(*words, "10").error["code"] == "state.cursor_ahead"
     assert exported(cli) == documents
@@ -195,7 +183,7 @@ def test_a_state_that_is_a_document_of_its_own_is_rewound(cli: Cli, protocol: st
 
 def test_the_way_past_a_refusal_names_stream_and_field_as_they_were_named(cli: Cli) -> None:
     state = [stream_state("a b", {"x": {"id": 9}, "page": 3}, "my.ns")]
-    save(cli, state)
+    save_states(cli, state)
     named = json.dumps({"namespace": "my.ns", "name": "a b"})
     done = cli(
         "state", "rewind", "shop", "--stream", named, "--to", "10", "--field", "x.id", "--json"

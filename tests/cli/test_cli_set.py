@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli_harness import RUN, Cli, stream_state
+from cli_harness import RUN, Cli, save_states, stream_state
 
 from penstock.config.home import Home
 from penstock.model.catalog import StreamId
-from penstock.protocols import load
 from penstock.store.lock_holder import this_holder
 from penstock.store.open import open_store
 
@@ -32,15 +31,6 @@ MARKS = {"bookmarks": {"a": {"id": 9}, "b": {"id": 8}}, "currently_syncing": Non
 @pytest.fixture
 def cli(tmp_path: Path) -> Cli:
     return Cli(tmp_path / "home", tmp_path)
-
-
-def save(cli: Cli, states: Any, protocol: str = "airbyte") -> None:
-    store = open_store(Home(cli.home).state_url())
-    lease = store.acquire("shop", this_holder(RUN), 60)
-    store.remember_source(lease, protocol, f"{protocol}:./source")
-    store.replace_states(lease, load(protocol).state.parse(states))
-    store.release(lease)
-    store.close()
 
 
 def exported(cli: Cli) -> Any:
@@ -64,7 +54,7 @@ def shown(cli: Cli) -> dict[str, Any]:
 def test_L1_a_document_without_a_stream_does_not_replace_those_of_streams(
     cli: Cli, verb: str, protocol: str, saved: Any
 ) -> None:
-    save(cli, saved, protocol)
+    save_states(cli, saved, protocol)
     given = '{"x": 1}'
     (cli.cwd / "x.json").write_text(given)
     words = ("state", verb, "shop", given if verb == "set" else "x.json")
@@ -86,7 +76,7 @@ def test_L1_set_keeps_the_streams_that_a_state_of_another_type_does_not_name(
 ) -> None:
     given = json.loads(json.dumps(given))
     given.get("global", {})["stream_states"] = []
-    save(cli, STREAMS)
+    save_states(cli, STREAMS)
     done = cli("state", "set", "shop", json.dumps(given), "--json")
     assert (done.code, done.error["code"]) == (6, "state.drops_streams"), done.out
     assert exported(cli) == STREAMS
@@ -102,7 +92,7 @@ def test_L1_set_keeps_the_streams_that_a_state_of_another_type_does_not_name(
 def test_set_keeps_the_part_of_a_stream_that_is_not_named(
     cli: Cli, protocol: str, saved: Any, given: Any
 ) -> None:
-    save(cli, saved, protocol)
+    save_states(cli, saved, protocol)
     if protocol == "airbyte":
         entry = {"stream_descriptor": {"name": "a"}, "stream_state": {"id": 1}}
         given = {"type": "GLOBAL", "global": {"stream_states": [entry]}}
@@ -114,7 +104,7 @@ def test_set_keeps_the_part_of_a_stream_that_is_not_named(
 
 def test_L1_a_shared_position_is_not_replaced_beside_a_stream_that_would_go(cli: Cli) -> None:
     saved, given = [of_all({"lsn": 5})], of_all({"lsn": 6})
-    save(cli, saved)
+    save_states(cli, saved)
     del given["global"]["stream_states"][1]
     done = cli("state", "set", "shop", json.dumps(given), "--json")
     assert (done.code, done.error["code"]) == (6, "state.drops_streams"), done.out
@@ -139,7 +129,7 @@ def test_L1_a_shared_position_is_not_replaced_beside_a_stream_that_would_go(cli:
 def test_what_show_prints_of_a_stream_is_taken_back(
     cli: Cli, protocol: str, saved: Any, stream: str
 ) -> None:
-    save(cli, saved, protocol)
+    save_states(cli, saved, protocol)
     before = shown(cli)
     same = cli("state", "set", "shop", json.dumps(before[stream]), "--stream", stream, "--json")
     assert same.code == 0, same.out
@@ -159,7 +149,7 @@ def test_the_document_of_a_query_or_a_component_is_taken_back(cli: Cli) -> None:
         for n in ("a", "b")
     ]
     for protocol in ("rapidbyte", "spark"):
-        save(cli, documents, protocol)
+        save_states(cli, documents, protocol)
         new = {**documents[0], "cursor_value": {"type": "int64", "value": 3}}
         words = ("state", "set", "shop", json.dumps(new), "--json")
         assert cli(*words, "--stream", "a").code == 0
@@ -172,7 +162,7 @@ def test_the_document_of_a_query_or_a_component_is_taken_back(cli: Cli) -> None:
 
 
 def test_a_stream_that_was_reset_takes_what_it_had(cli: Cli) -> None:
-    save(cli, STREAMS)
+    save_states(cli, STREAMS)
     store = open_store(Home(cli.home).state_url())
     lease = store.acquire("shop", this_holder(RUN), 60)
     store.new_generation(lease, [StreamId(None, "users")])  # a run read it
@@ -185,7 +175,7 @@ def test_a_stream_that_was_reset_takes_what_it_had(cli: Cli) -> None:
 
 
 def test_the_bookmark_of_one_stream_is_taken_out_of_a_whole_state(cli: Cli) -> None:
-    save(cli, MARKS, "singer")
+    save_states(cli, MARKS, "singer")
     given = {"bookmarks": {"a": {"id": 1}, "b": {"id": 2}}}
     done = cli("state", "set", "shop", json.dumps(given), "--stream", "b", "--json")
     assert done.code == 0, done.out
@@ -199,7 +189,7 @@ def test_the_bookmark_of_one_stream_is_taken_out_of_a_whole_state(cli: Cli) -> N
 def test_of_a_state_that_is_one_for_all_the_way_is_the_whole(
     cli: Cli, protocol: str, saved: Any, stream: str
 ) -> None:
-    save(cli, saved, protocol)
+    save_states(cli, saved, protocol)
     done = cli("state", "set", "shop", '{"x": 1}', "--stream", stream, "--json")
     assert (done.code, done.error["code"]) == (6, "state.shared"), done.out
     out, back = (shlex.split(c) for c in done.error["hint"].split("`")[1:4:2])
@@ -210,7 +200,7 @@ def test_of_a_state_that_is_one_for_all_the_way_is_the_whole(
 
 
 def test_a_stream_of_another_name_is_not_found_before_anything_changes(cli: Cli) -> None:
-    save(cli, STREAMS)
+    save_states(cli, STREAMS)
     for given in ('{"id": 1}', "{}", json.dumps(STREAMS)):
         done = cli("state", "set", "shop", given, "--stream", "ordrs", "--json")
         assert (done.code, done.error["code"]) == (2, "config.unknown_stream"), done.out
@@ -219,7 +209,7 @@ def test_a_stream_of_another_name_is_not_found_before_anything_changes(cli: Cli)
 
 @pytest.mark.parametrize("given", ["null", "[]"])
 def test_no_state_for_a_stream_leads_to_reset(cli: Cli, given: str) -> None:
-    save(cli, STREAMS)
+    save_states(cli, STREAMS)
     done = cli("state", "set", "shop", given, "--stream", "orders", "--json")
     assert (done.code, done.error["code"]) == (6, "state.none_given"), done.out
     assert exported(cli) == STREAMS

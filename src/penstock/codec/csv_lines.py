@@ -311,7 +311,7 @@ def header_names(record: bytes, dialect: CsvDialect) -> tuple[str, ...] | str:
 
 def other_separator(header: bytes, dialect: CsvDialect) -> str | None:
     """Returns the common separator that a header has more often than the dialect's, outside
-    quotes; None: there is none."""
+    quotes; None if the dialect's is the most frequent."""
     bare = re.sub(rb'"[^"]*"', b"", header)
     counts = {each: bare.count(each.encode()) for each in dict.fromkeys(",;\t|")}
     most = max(counts, key=lambda each: counts[each])

@@ -6,6 +6,7 @@ and LINE; a blank line and a header are NULL. Losses of values follow L9, by ``c
 CSV and ``codec.decode`` for JSON. Neighbours: ``csv_lines`` cuts CSV, ``spark.text_files``
 calls."""
 
+import re
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -33,24 +34,47 @@ from penstock.model.types import CHANGES, DataType, Field, Kind, RowSchema
 _BEYOND_MICROS = r"[.,][0-9]{6}0*[1-9]"
 _INTEGER = r"^(?:0|-?[1-9][0-9]*)$"
 _DIGITS = 15  # after a decimal point; a number has no more
-_EXPONENT = r"(?:e[+-][0-9]{1,3})"
+_EXPONENTS = 325  # no exponent of a number has more
+_SHORTEST = re.compile(r"1(\.0)?([eE]\+?)([0-9]+)")
 
 
 def _numbers() -> Iterator[str]:
-    """Yields patterns for columns of numbers in which no two texts are one number (``1.1`` and
-    ``1.10`` may be versions, ``12E3`` is a product): as JavaScript, then as Python and Java print
-    them, a fixed number of digits after the point, the same beside integers, with an exponent."""
-    whole = "(?:0|[1-9][0-9]*)"
-    yield rf"^-?(?:{whole}(?:\.[0-9]*[1-9])?|[1-9](?:\.[0-9]*[1-9])?{_EXPONENT})$"
-    fraction = r"\.(?:0|[0-9]*[1-9])"
-    java = r"E-?[0-9]{1,3}"
-    yield rf"^-?(?:{whole}{fraction}|[1-9]{fraction}{java}|[1-9](?:\.[0-9]*[1-9])?{_EXPONENT})$"
-    yield r"^-?(?:0|(?:[1-9][0-9]*)?\.[0-9]*[1-9]|[1-9][0-9]*)$"
+    """Yields patterns for columns of numbers. In each, two texts are two numbers, but for the sign
+    of zero: ``1.1`` and ``1.10`` may be versions, and ``12E3`` a product."""
+    whole, ended = "(?:0|[1-9][0-9]*)", r"\.[0-9]*[1-9]"
+    yield rf"^-?{whole}(?:{ended})?$"
+    yield rf"^-?{whole}(?:\.0|{ended})$"
+    yield rf"^-?(?:0|[1-9][0-9]*|(?:[1-9][0-9]*)?{ended})$"  # as Oracle: .5
+    yield _shortest("1e+21", "1e-7")  # as JavaScript
+    yield _shortest("1e+15", "1e-05")  # as Postgres
+    yield _shortest("1e+06", "1e-05")  # as C's %g
+    yield _shortest("1e+16", "1e-05", plain=".0")  # as Python
+    yield _shortest("1.0E7", "1.0E-4", plain=".0")  # as Java
     for digits in range(1, _DIGITS + 1):
         yield rf"^-?{whole}\.[0-9]{{{digits}}}$"
         last = "|".join(rf"[0-9]{{{n}}}[1-9]0{{{digits - 1 - n}}}" for n in range(digits))
         yield rf"^-?{whole}(?:\.(?:{last}))?$"
-        yield rf"^-?[0-9]\.[0-9]{{{digits}}}{_EXPONENT}$"
+        mantissa = rf"(?:[1-9]\.[0-9]{{{digits}}}|0\.0{{{digits}}})"
+        yield rf"^-?{mantissa}e[+-](?:[0-9]{{2}}|[1-9][0-9]{{2}})$"  # as C's %e
+
+
+def _shortest(large: str, small: str, plain: str = "") -> str:
+    """Returns the pattern of numbers that are printed with an exponent from ``large`` on and from
+    ``small`` down. ``plain``: the end of a whole number without one."""
+    match = _SHORTEST.fullmatch(large)
+    assert match is not None
+    point, plus, whole = re.escape(match[1] or ""), re.escape(match[2]), re.escape(plain)
+    below = small.rpartition("-")[2]
+    most, least, width = int(match[3]), int(below), len(below)
+    up, down = (
+        "|".join(f"{n:0{width}}" for n in range(first, _EXPONENTS)) for first in (most, least)
+    )
+    ended = r"\.[0-9]*[1-9]"
+    return (
+        rf"^-?(?:0{whole}|0\.0{{0,{least - 2}}}[1-9](?:[0-9]*[1-9])?"
+        rf"|[1-9][0-9]{{0,{most - 1}}}(?:{whole}|{ended})"
+        rf"|[1-9](?:{point}|{ended})(?:{plus}(?:{up})|{plus[0]}-(?:{down})))$"
+    )
 
 
 _TIMESTAMP = (

@@ -138,7 +138,7 @@ declare every property (``model.catalog.Stream.partial``)."""
 
 EXTRA = "_penstock_extra"
 """Name of the column with a record's undeclared properties: a JSON object in which nested ones keep
-their place; NULL if there are none. No property's column has this name (``model.names``)."""
+their place; NULL in a row without any. No property's column has this name (``model.names``)."""
 
 # The internal columns of every part. Tables rename or drop them.
 SEQ = "_penstock_seq"  # int64: epoch << 40 | arrival number; grows with arrival over all epochs

@@ -1,5 +1,5 @@
 """Finds tables that lack loads which the ledger committed before a run: they were moved or deleted,
-or belong to another home (L3). Notes tables that exist though the pipeline never wrote them.
+or belong to another home (L3). Notes tables that exist though the store has no load of them.
 
 Reads the load numbers that the tables store, without Spark. Not here: the comparison that each load
 makes again (``tables.contract.already_committed``), which folder a pipeline means (``place``).
@@ -131,8 +131,8 @@ def found_tables(pipeline: Pipeline, store: Store, planned: Sequence[PlannedStre
         if new and lake.has_files(stream.table):
             found.setdefault(_what_becomes(stream), []).append(stream.id)
     return [
-        f"{_named(streams, 'exists', 'exist')} in {path}, and this pipeline has not written "
-        f"{'it' if len(streams) == 1 else 'them'}: {what}. Another `path:` keeps them apart"
+        f"{_named(streams, 'exists', 'exist')} in {path}, and this home knows no load of this "
+        f"pipeline there: {what}. Another `path:` keeps the rows apart"
         for what, streams in found.items()
     ]
 
