@@ -199,8 +199,8 @@ def test_what_a_script_cannot_do_is_shown_and_the_form_stays(pages: Start) -> No
 def test_work_of_an_earlier_server_is_not_waited_for(pages: Start) -> None:
     site = pages().enter()
     part = site.ask("/jobs/0123456789abcdef/part", hx_request="true")
-    assert part.status == 200 and "started again" in part.text and "every 1s" not in part.text
-    assert "started again" in site.ask("/jobs/0123456789abcdef").text
+    assert part.status == 200 and "was restarted" in part.text and "every 1s" not in part.text
+    assert "was restarted" in site.ask("/jobs/0123456789abcdef").text
 
 
 def test_work_that_has_ended_leads_to_its_answer(pages: Start) -> None:
