@@ -92,7 +92,13 @@ def run(path: Path, schema: Path, repeat: int, wrap: str) -> tuple[float, float,
         body = msgspec.json.encode(job(path, schema, folder / "log", repeat))
         began = time.monotonic()
         child = subprocess.Popen(
-            [*shlex.split(wrap), sys.executable, "-m", "penstock.engine.worker.lane"],
+            [
+                *shlex.split(wrap),
+                sys.executable,
+                "-m",
+                "penstock.tasks.child_start",
+                "penstock.engine.worker.lane",
+            ],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env={**environment(), "ARROW_DEFAULT_MEMORY_POOL": "system"},  # as child_process

@@ -97,7 +97,7 @@ def _role(pid: int) -> str | None:
     if not line:
         return None
     marks = {
-        b"penstock.spark.worker_daemon": "worker",
+        b"penstock.tasks.worker_daemon": "worker",
         b"pyspark.daemon": "worker",
         b"penstock.engine.worker.lane": "child",
         b"penstock.engine.worker.feeder": "push",

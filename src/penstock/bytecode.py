@@ -4,7 +4,7 @@ Container images often set ``PYTHONDONTWRITEBYTECODE`` and hold no compiled code
 run (driver, lanes, Spark's Python workers) then compiles all that it imports, at every start. Code
 that others could write is never loaded: the folder must be one that only this user writes to.
 Imports the standard library only. Neighbours: ``cli``, ``tasks.child_start`` and
-``spark.worker_daemon`` call :func:`keep` before they import anything large."""
+``tasks.worker_daemon`` call :func:`keep` before they import anything large."""
 
 import os
 import sys

@@ -3,7 +3,7 @@
 PyArrow, DuckDB and PySpark import NumPy and pandas wherever they are installed, for conversions
 that a worker process and the command line never make: half a second of processor time at a start. A
 process in which a user's code runs is not changed. Neighbours: ``cli``, ``tasks.child_start`` and
-``spark.worker_daemon`` leave packages out, ``spark.session`` lets in what Spark Connect's client
+``tasks.worker_daemon`` leave packages out, ``spark.session`` lets in what Spark Connect's client
 needs.
 """
 

@@ -57,7 +57,7 @@ close_session(spark)
 def test_l11_a_destination_that_gets_no_slot_is_given_up_and_does_not_begin_later(
     tmp_path: Path,
 ) -> None:
-    module = f"open({str(tmp_path / 'begun')!r}, 'a').write('begun ')\n"
+    module = f"def main(): open({str(tmp_path / 'begun')!r}, 'a').write('begun ')\n"
     (tmp_path / "begins_late.py").write_text(module)
     (tmp_path / "penstock").mkdir()  # beside the real one on the path that a child is given
     path = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH", ""), str(tmp_path)]))

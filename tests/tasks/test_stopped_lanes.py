@@ -18,7 +18,8 @@ from penstock.tasks.child_process import packed, supervise
 
 STOPS_ITSELF = """
 import os, signal
-os.kill(os.getpid(), signal.SIGSTOP)
+def main():
+    os.kill(os.getpid(), signal.SIGSTOP)
 """
 TASK = """
 import sys
@@ -53,8 +54,9 @@ def test_l11_a_task_that_is_stopped_is_given_up_and_killed_and_its_lane_ends(
     """The task is a process as Spark's Python worker is one; it is stopped while its lane works."""
     lane = tmp_path / "lane"
     sleeps = (
-        f"import os; open({str(lane)!r}, 'w').write(str(os.getpid()))\n"
-        "while os.read(0, 4096): pass\n"
+        "import os\ndef main():\n"
+        f"    open({str(lane)!r}, 'w').write(str(os.getpid()))\n"
+        "    while os.read(0, 4096): pass\n"
     )
     modules(tmp_path, sleeps=sleeps)
     alive = tmp_path / "job.alive"

@@ -464,7 +464,7 @@ def base_conf(master: str, scratch: Path) -> dict[str, str]:
         conf["spark.authenticate"] = "true"
         conf["spark.network.crypto.enabled"] = "true"
         conf["spark.local.dir"] = str(scratch / _BLOCKS)
-        conf["spark.python.daemon.module"] = "penstock.spark.worker_daemon"
+        conf["spark.python.daemon.module"] = "penstock.tasks.worker_daemon"
         conf[ENABLED] = "true"
         # Hadoop sets the mode of every file and folder that it makes, by a umask of its own
         conf["spark.hadoop.fs.permissions.umask-mode"] = f"{umask():03o}"

@@ -1,8 +1,9 @@
 """Starts a worker process from inside a Spark task, waits for it, and returns its answer.
 
-Does no work after a fork: the Python worker that calls this was forked by Spark's daemon, and
-neither DuckDB nor wasmtime survives that. So a fresh interpreter does everything. Imports only the
-standard library and msgspec. On one machine the process gets the driver's environment, which is
+Does no work after a fork of Spark's: the Python worker that calls this may have run anything, and
+neither DuckDB nor wasmtime survives that. So a process does everything that begins fresh, spawned
+or forked by one that only imports (``tasks.fork_server``). Imports only the standard library and
+msgspec. On one machine the process gets the driver's environment, which is
 sent with the job: the JVM and its Python workers may be older than this run.
 
 A stopped process (SIGSTOP) would never answer and never notice that its owner is gone: it is killed
@@ -17,7 +18,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Generator, Mapping
+from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -27,15 +28,13 @@ from penstock.errors import Defect, LogError
 from penstock.files import write_new
 from penstock.model.variables import OF_SPARK
 from penstock.runtimes.stopped import LOOK_SECONDS, StoppedProcess, this_process, wake_with_parent
+from penstock.tasks import child_start, fork_server
+from penstock.tasks.fork_server import Environment, ForkedProcess
 
-_START = "penstock.tasks.child_start"
 CLAIMED = 75  # the child's exit code when another process ran this epoch first
 STOPPED_SECONDS = 60.0  # a process that is stopped for so long is killed
 BEAT_SECONDS = 5.0  # between two signs of life
 _OF_SPARK = tuple(map(str.encode, OF_SPARK))
-
-
-Environment = Mapping[bytes, bytes]
 
 
 def packed(job: bytes, environ: Environment | None) -> bytes:
@@ -61,14 +60,8 @@ def supervise(module: str, job: bytes, environ: Environment | None = None) -> by
     Raises ``LogError`` (``log.claimed``) when the same job ran before, ``Defect`` (``lane.lost``)
     when the process ended without an answer; both make the Spark task fail, and the driver open a
     new epoch. The process stops by itself when the Spark task's process dies: its stdin ends."""
-    child = subprocess.Popen(
-        [sys.executable, "-m", _START, module],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        start_new_session=True,
-        cwd="/",
-        env=_environment(os.environb if environ is None else environ),
-    )
+    env = environment(os.environb if environ is None else environ)
+    child = fork_server.fork(module, env) or _spawn(module, env)
     watch = _Watch(child)
     try:
         if child.stdin is None or child.stdout is None:
@@ -97,10 +90,21 @@ def supervise(module: str, job: bytes, environ: Environment | None = None) -> by
     return result
 
 
+def _spawn(module: str, env: Environment) -> "subprocess.Popen[bytes]":
+    return subprocess.Popen(
+        [sys.executable, "-m", child_start.__name__, module],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+        cwd="/",
+        env=env,
+    )
+
+
 class _Watch:
     """Kills a child, and what it started, once it has been stopped for :data:`STOPPED_SECONDS`."""
 
-    def __init__(self, child: "subprocess.Popen[bytes]") -> None:
+    def __init__(self, child: "subprocess.Popen[bytes] | ForkedProcess") -> None:
         self.killed = False
         self._child, self._over = child, threading.Event()
         threading.Thread(target=self._look, name="stopped", daemon=True).start()
@@ -147,10 +151,10 @@ def _signs_of_life(path: str) -> Generator[None]:
         over.set()
 
 
-def _environment(given: Environment) -> dict[bytes, bytes]:
-    """Returns the environment without Spark's own variables, with this package's folder in
-    ``PYTHONPATH``, and with Arrow on the system's allocator unless it names another: of a lane
-    that decodes, Arrow's own keeps 50 MB more at the same speed (docs/benchmarks.md)."""
+def environment(given: Environment) -> dict[bytes, bytes]:
+    """Returns a worker process's environment: without Spark's own variables, with this package's
+    folder in ``PYTHONPATH``, and with Arrow on the system's allocator unless it names another: of a
+    lane that decodes, Arrow's own keeps 50 MB more at the same speed (docs/benchmarks.md)."""
     kept = {k: v for k, v in given.items() if not k.startswith(_OF_SPARK)}
     paths = [p for p in sys.path if p and os.path.isdir(os.path.join(p, "penstock"))]
     if paths:
@@ -160,7 +164,7 @@ def _environment(given: Environment) -> dict[bytes, bytes]:
     return kept
 
 
-def _end(child: "subprocess.Popen[bytes]") -> None:
+def _end(child: "subprocess.Popen[bytes] | ForkedProcess") -> None:
     if child.stdin is not None:
         child.stdin.close()
     if child.poll() is None:

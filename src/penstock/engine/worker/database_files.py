@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Generator, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from penstock.codec.untyped import Table, pa
 from penstock.databases.postgres import ResultColumn
@@ -85,5 +85,6 @@ def _schema(columns: Sequence[ResultColumn]) -> Any:
     return pa.schema(list(zip(_names(columns), kinds, strict=True)))
 
 
-if __name__ == "__main__":
+def main() -> NoReturn:
+    """Runs the job on stdin (``tasks.child_main``)."""
     carry_out(FetchJob, run, lambda e: FetchResult(error=e))

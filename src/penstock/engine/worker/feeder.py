@@ -12,7 +12,7 @@ import threading
 import time
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from penstock.engine.channel.feeder_mail import PushMail
 from penstock.engine.channel.mailbox import Progress
@@ -69,6 +69,18 @@ _SAID = {
     " input, was taken for their ack, which `acks: strict` turns off",
 }
 _NO_ACKS = ("unknown_state", "bare_state", "state_unmatched")
+
+PRELOADED = (
+    "pyarrow.compute",
+    "pyarrow.parquet",
+    "penstock.codec.parquet_parts",
+    "penstock.protocols.stdio.connect",
+    "penstock.protocols.airbyte.destination",
+    "penstock.protocols.airbyte.package",
+    "penstock.protocols.singer.destination",
+    "penstock.protocols.singer.package",
+)
+"""Modules that most feeders import in time: ``tasks.fork_server`` has them loaded."""
 
 
 class PushRun:
@@ -332,5 +344,6 @@ def run_push(job: PushJob, orphaned: threading.Event) -> PushResult:
     return PushRun(job, orphaned=orphaned).run()
 
 
-if __name__ == "__main__":
+def main() -> NoReturn:
+    """Runs the job on stdin (``tasks.child_main``)."""
     carry_out(PushJob, run_push, lambda e: PushResult(end=PushEnd.failed, errors=[e]))

@@ -14,6 +14,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from typing import NoReturn
 
 from penstock.engine.channel.mailbox import Mailbox, Progress
 from penstock.engine.log.log import FileLog
@@ -44,6 +45,28 @@ from penstock.tasks.storage import storage
 class LimitReached(Exception):
     """Raised when every stream has as many records as the job's ``limit``; never leaves this
     module."""
+
+
+PRELOADED = (
+    "duckdb",
+    "pyarrow.compute",
+    "pyarrow.parquet",
+    "penstock.codec.duckdb_call",
+    "penstock.codec.exact_json",
+    "penstock.codec.json_schema",
+    "penstock.codec.parquet_parts",
+    "penstock.protocols.stdio.connect",
+    "penstock.protocols.airbyte.package",
+    "penstock.protocols.airbyte.source",
+    "penstock.protocols.airbyte.spec",
+    "penstock.protocols.rapidbyte.spec",
+    "penstock.protocols.singer.package",
+    "penstock.protocols.singer.source",
+    "penstock.protocols.singer.spec",
+    "penstock.protocols.spark.spec",
+    "penstock.protocols.syncmaven.spec",
+)
+"""Modules that most lanes import in time: ``tasks.fork_server`` has them loaded."""
 
 
 class Lane:
@@ -287,5 +310,6 @@ def run_lane(job: LaneJob, orphaned: threading.Event) -> LaneResult:
     return Lane(job, orphaned=orphaned).run()
 
 
-if __name__ == "__main__":
+def main() -> NoReturn:
+    """Runs the job on stdin (``tasks.child_main``)."""
     carry_out(LaneJob, run_lane, lambda e: LaneResult(end=LaneEnd.failed, errors=[e]))

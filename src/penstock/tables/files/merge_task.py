@@ -6,7 +6,7 @@ it, ``merged_files`` does the work, ``load_tasks`` reads the result."""
 
 import os
 import threading
-from typing import Any
+from typing import Any, NoReturn
 
 from penstock.errors import PenstockError
 from penstock.tables.files.merge_job import (
@@ -17,6 +17,9 @@ from penstock.tables.files.merge_job import (
     NeedsSpark,
 )
 from penstock.tasks.child_main import carry_out
+
+PRELOADED = ("penstock.tables.files.merged_files", "penstock.tables.files.version_rows")
+"""Modules that :func:`run` imports: ``tasks.fork_server`` has them loaded."""
 
 
 def run(job: MergeTaskJob, orphaned: threading.Event) -> MergeTaskResult:
@@ -55,5 +58,6 @@ def failed(error: dict[str, Any]) -> MergeTaskResult:
     return MergeTaskResult(error=error)
 
 
-if __name__ == "__main__":
+def main() -> NoReturn:
+    """Runs the job on stdin (``tasks.child_main``)."""
     carry_out(MergeTaskJob, run, failed)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pyspark
 
-from penstock.spark.worker_daemon import without_zips
+from penstock.tasks.worker_daemon import without_zips
 
 HOME = Path(pyspark.__file__).resolve().parent
 ZIPS = [str(p) for p in sorted((HOME / "python" / "lib").glob("*.zip"))]
@@ -29,7 +29,7 @@ def test_l11_daemon_says_its_port_and_ends_with_its_stdin() -> None:
     environ = {**os.environ, "SPARK_HOME": str(HOME), "PYTHON_WORKER_FACTORY_SECRET": "x"}
     environ["PYTHONPATH"] = os.pathsep.join([*ZIPS, *filter(None, sys.path)])
     daemon = subprocess.Popen(
-        [sys.executable, "-v", "-m", "penstock.spark.worker_daemon", "pyspark.worker"],
+        [sys.executable, "-v", "-m", "penstock.tasks.worker_daemon", "pyspark.worker"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

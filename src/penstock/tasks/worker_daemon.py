@@ -4,7 +4,8 @@ Spark puts a zip of its Python part first on its workers' path, and modules in a
 every start: 0.7 s of CPU, against 0.15 s for the installed package. The zip is inside that package,
 so both have one version. PySpark itself is loaded without NumPy, which it imports for statistics
 that no worker of ours uses; code that runs in a worker can still import it (a user's data source
-may need it). ``session`` names this module in Spark's settings (``spark.python.daemon.module``)."""
+may need it). Starts ``tasks.fork_server`` beside them. ``spark.session`` names this module in
+Spark's settings (``spark.python.daemon.module``)."""
 
 import os
 import runpy
@@ -31,6 +32,11 @@ if __name__ == "__main__":
     wake_with_parent()  # so that a stopped daemon ends with its JVM, and its workers with it
     sys.path[:] = without_zips(sys.path, os.path.abspath(os.environ.get("SPARK_HOME", "")))
     bytecode.keep()
+
+    from penstock.tasks import fork_server
+    from penstock.tasks.child_process import environment
+
+    fork_server.start(environment(os.environb))  # it is ready before the first worker needs it
     leave_out("numpy", "pandas")
     import_module("pyspark.worker")
     let_in("numpy", "pandas")
