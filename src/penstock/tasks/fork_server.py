@@ -41,7 +41,8 @@ _OF_THE_START = (
 )
 _OF_SPARK_ALONE = (b"PYTHONHASHSEED", b"PYTHONUNBUFFERED")  # Spark sets them for its own workers
 _HARMLESS_THREADS = {"jemalloc_bg_thd"}  # it goes on in a forked process
-_ROOM = "_" * 100  # of the command, which a forked process overwrites with its own
+_ROOM = "_" * 100  # in the command, and _MORE_ROOM in the environment: both are overwritten
+_MORE_ROOM = 10_000
 
 _server: socket.socket | None = None  # in the daemon, and in the workers that it forks
 _environment: dict[bytes, bytes] = {}  # of the server
@@ -66,7 +67,7 @@ def start(environ: Environment) -> None:
             stdout=subprocess.DEVNULL,
             start_new_session=True,
             cwd="/",
-            env=kept,
+            env={**kept, b"_": b"_" * _MORE_ROOM},
         )
     ours.settimeout(_PATIENCE_SECONDS)
     _server, _environment = ours, _of_the_start(kept)
@@ -244,16 +245,19 @@ def _become(module: str, environ: dict[bytes, bytes], fds: list[int]) -> None:
     os.environb.clear()
     os.environb.update(environ)
     time.tzset()
-    _rename([sys.executable, "-m", child_start.__name__, module])
+    _show([os.fsencode(word) for word in (sys.executable, "-m", child_start.__name__, module)])
 
 
-def _rename(arguments: list[str]) -> None:
-    """Makes these the command of this process that ``ps`` and ``/proc`` show."""
+def _show(arguments: list[bytes]) -> None:
+    """Makes these and the environment what ``ps`` and ``/proc`` show of this process, in the place
+    of the server's, whose strings nothing uses any more. What does not fit is not shown."""
     with open("/proc/self/stat", "rb") as file:
-        first, end = map(int, file.read().rpartition(b") ")[2].split()[45:47])
-    shown = b"".join(os.fsencode(argument) + b"\0" for argument in arguments)
-    if first and len(shown) <= end - first:
-        ctypes.memmove(first, shown.ljust(end - first, b"\0"), end - first)
+        ends = list(map(int, file.read().rpartition(b") ")[2].split()[45:49]))
+    environ = [b"%s=%s" % each for each in os.environb.items()]
+    for strings, first, end in ((arguments, *ends[:2]), (environ, *ends[2:])):
+        shown = b"".join(string + b"\0" for string in strings)
+        if first and len(shown) <= end - first:
+            ctypes.memmove(first, shown.ljust(end - first, b"\0"), end - first)
 
 
 if __name__ == "__main__":
