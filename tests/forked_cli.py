@@ -4,8 +4,8 @@ what ``penstock runs`` costs is its imports, and tests call it hundreds of times
 One such process for each process of tests, of a single thread, without PyArrow (whose import starts
 another), Spark or a database; it ends with the tests. What a child gets is what it would as a real
 one: environment, working directory, three descriptors, umask, and an interpreter that ends by
-itself. Not here: tests of the start itself, of signals, of what a process shows in ``/proc``; they
-start the script.
+itself; ``/proc`` shows its command and environment. A program of the tests may
+take the command line's place. Not here: tests of the start itself; they start the script.
 """
 
 import atexit
@@ -13,6 +13,7 @@ import contextlib
 import gc
 import json
 import os
+import runpy
 import select
 import shutil
 import signal
@@ -26,6 +27,9 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import import_module
 from pathlib import Path
+from typing import IO
+
+from penstock.tasks import fork_server
 
 SCRIPT = Path(sys.executable).with_name("penstock")
 _LARGEST = 100_000  # bytes of an order: a packet of the socket
@@ -60,16 +64,22 @@ _IMPORTED = (
 # -- in the process of tests
 
 
+def takes(arguments: Sequence[str], env: Mapping[str, str]) -> bool:
+    """Whether these can be forked."""
+    size = len(json.dumps([list(arguments), dict(env)])) + 5_000  # for the folder
+    return sys.platform == "linux" and _FAILPOINT not in env and size < _LARGEST
+
+
 def run(
     arguments: Sequence[str], *, stdin: bytes, cwd: Path, env: Mapping[str, str], timeout: float
 ) -> "subprocess.CompletedProcess[bytes]":
     """What ``subprocess.run([SCRIPT, *arguments], capture_output=True)`` does and raises."""
-    order = json.dumps([list(arguments), str(cwd), dict(env), _umask()]).encode()
-    if sys.platform != "linux" or _FAILPOINT in env or len(order) > _LARGEST:
+    if not takes(arguments, env):
         return subprocess.run(
             [str(SCRIPT), *arguments],
             input=stdin, capture_output=True, timeout=timeout, cwd=cwd, env=env,
         )  # fmt: skip
+    order = json.dumps([list(arguments), str(cwd), dict(env), _umask()]).encode()
     deadline = time.monotonic() + timeout
     server = _server(_of_the_start(env))
     child_in, ours = os.pipe()
@@ -97,14 +107,23 @@ def run(
 
 
 class Started:
-    """A command that goes on: what tests need of ``subprocess.Popen``. ``stdout``: its text."""
+    """A command, or a program if its file is the first argument, that goes on: what tests
+    need of ``subprocess.Popen``. ``stdout``: its text, where no files are given for both."""
 
-    def __init__(self, arguments: Sequence[str], *, cwd: Path, env: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        arguments: Sequence[str],
+        *,
+        cwd: Path,
+        env: Mapping[str, str],
+        files: tuple[IO[str], IO[str]] | None = None,
+    ) -> None:
         order = json.dumps([list(arguments), str(cwd), dict(env), _umask()]).encode()
         out, child_out = os.pipe()
         self._about, status = os.pipe()
+        outputs = [child_out, 2] if files is None else [file.fileno() for file in files]
         with open(os.devnull, "r+b") as null:
-            fds = [null.fileno(), child_out, 2, status]
+            fds = [null.fileno(), *outputs, status]
             socket.send_fds(_server(_of_the_start(env)), [order], fds)
         os.close(child_out)
         os.close(status)
@@ -207,11 +226,11 @@ def _server(environ: frozenset[tuple[str, str]], path: Path | None = None) -> so
     with theirs, others:
         fds = [theirs.fileno(), others.fileno()]
         subprocess.Popen(
-            [sys.executable, __file__, *map(str, fds)],
+            [sys.executable, __file__, *map(str, fds), "_" * 3_000],  # room for other arguments
             pass_fds=fds,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
-            env=dict(environ),
+            env={**dict(environ), "_": "_" * 10_000},
         )
     return ours
 
@@ -265,8 +284,14 @@ def serve(tests: socket.socket, others: socket.socket) -> None:
             children[os.pidfd_open(pid)] = pid, fds[3]
 
 
+def is_program(arguments: Sequence[str]) -> bool:
+    return bool(arguments) and arguments[0].endswith(".py") and os.path.isabs(arguments[0])
+
+
 def _become(order: tuple[list[str], str, dict[str, str], int], fds: list[int]) -> None:
     arguments, folder, env, umask = order
+    if not is_program(arguments):
+        arguments = [str(SCRIPT), *arguments]
     for fd, given in enumerate(fds):
         os.dup2(given, fd)
         os.close(given)
@@ -274,12 +299,17 @@ def _become(order: tuple[list[str], str, dict[str, str], int], fds: list[int]) -
     os.umask(umask)
     os.environ.clear()
     os.environ.update(env)
-    sys.argv = [str(SCRIPT), *arguments]
+    fork_server.show([sys.executable, *arguments])
+    sys.argv = arguments
 
 
 if __name__ == "__main__":
     sys.path[0] = str(SCRIPT.parent)
     serve(*(socket.socket(fileno=int(fd)) for fd in sys.argv[1:3]))
-    from penstock.cli import command
+    if is_program(sys.argv):
+        sys.path[0] = os.path.dirname(sys.argv[0])
+        runpy.run_path(sys.argv[0], run_name="__main__")
+    else:
+        from penstock.cli import command
 
-    sys.exit(command())
+        sys.exit(command())

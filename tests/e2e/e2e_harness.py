@@ -32,6 +32,7 @@ from penstock.store.open import open_store
 HERE = Path(__file__).parent
 sys.path.append(str(HERE.parent))
 
+import forked_cli  # noqa: E402
 import warm_spark  # noqa: E402
 
 STUB = HERE.parent / "stubs" / "stub_source.py"
@@ -63,7 +64,9 @@ class Ended:
 class Running:
     """A run that goes on."""
 
-    def __init__(self, process: "subprocess.Popen[str]", told: Path, out: Path) -> None:
+    def __init__(
+        self, process: "subprocess.Popen[str] | forked_cli.Started", told: Path, out: Path
+    ) -> None:
         self.process, self._told, self._out = process, told, out
 
     def told(self) -> str:
@@ -140,14 +143,19 @@ class Place:
         out_path = self.folder / f"run-{self._runs}.json"
         stays |= {TAG: self.tag, **(environ or {})}
         with told_path.open("w") as log, out_path.open("w") as out:
-            process = subprocess.Popen(
-                [*self.under, sys.executable, str(HERE / self.script), json.dumps(told)],
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=log,
-                env=warm_spark.as_environment(**stays),
-                cwd=self.folder,
-            )
+            program = [str(HERE / self.script), json.dumps(told)]
+            env = warm_spark.as_environment(**stays)
+            if forked_cli.takes(program, env) and not (self.under or self.cold):
+                process = forked_cli.Started(program, cwd=self.folder, env=env, files=(out, log))
+            else:
+                process = subprocess.Popen(
+                    [*self.under, sys.executable, *program],
+                    stdin=subprocess.DEVNULL,
+                    stdout=out,
+                    stderr=log,
+                    env=env,
+                    cwd=self.folder,
+                )
         return Running(process, told_path, out_path)
 
     def run(self, environ: dict[str, str] | None = None, **config: Any) -> Ended:

@@ -21,7 +21,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from importlib import import_module
 from typing import BinaryIO
@@ -245,16 +245,17 @@ def _become(module: str, environ: dict[bytes, bytes], fds: list[int]) -> None:
     os.environb.clear()
     os.environb.update(environ)
     time.tzset()
-    _show([os.fsencode(word) for word in (sys.executable, "-m", child_start.__name__, module)])
+    show([sys.executable, "-m", child_start.__name__, module])
 
 
-def _show(arguments: list[bytes]) -> None:
+def show(arguments: Sequence[str]) -> None:
     """Makes these and the environment what ``ps`` and ``/proc`` show of this process, in the place
     of the server's, whose strings nothing uses any more. What does not fit is not shown."""
     with open("/proc/self/stat", "rb") as file:
         ends = list(map(int, file.read().rpartition(b") ")[2].split()[45:49]))
     environ = [b"%s=%s" % each for each in os.environb.items()]
-    for strings, first, end in ((arguments, *ends[:2]), (environ, *ends[2:])):
+    command = list(map(os.fsencode, arguments))
+    for strings, first, end in ((command, *ends[:2]), (environ, *ends[2:])):
         shown = b"".join(string + b"\0" for string in strings)
         if first and len(shown) <= end - first:
             ctypes.memmove(first, shown.ljust(end - first, b"\0"), end - first)
