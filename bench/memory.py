@@ -32,7 +32,7 @@ def kind(command: str) -> str | None:
         return "lane"
     if "penstock.tables.files.merge_task" in command:
         return "load"
-    if "penstock.tasks.worker_daemon" in command:
+    if "penstock.tasks.worker_daemon" in command or "penstock.tasks.fork_server" in command:
         return "Spark's workers"
     if "SparkSubmit" in command:
         return "JVM"

@@ -98,6 +98,7 @@ def _role(pid: int) -> str | None:
         return None
     marks = {
         b"penstock.tasks.worker_daemon": "worker",
+        b"penstock.tasks.fork_server": "worker",
         b"pyspark.daemon": "worker",
         b"penstock.engine.worker.lane": "child",
         b"penstock.engine.worker.feeder": "push",

@@ -123,7 +123,7 @@ def _pid(target: str, place: Place, program: int, destination: int) -> int:
     pusher = place.process(PUSHER)
     if target == "pusher":
         return pusher
-    return int(Path(f"/proc/{pusher}/stat").read_text().rpartition(")")[2].split()[1])
+    return place.task_of(pusher)
 
 
 def _entries(folder: Path) -> Iterator[dict[str, Any]]:

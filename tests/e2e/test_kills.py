@@ -145,8 +145,7 @@ def test_a_retried_task_never_runs_the_source_twice_L4(tmp_path: Path) -> None:
     running = place.start()
     await_hang(place)
     child = place.process("penstock.engine.worker.lane")
-    worker = int(Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()[1])
-    os.kill(worker, signal.SIGKILL)
+    os.kill(place.task_of(child), signal.SIGKILL)
     ended = running.wait()
     assert ended.code == 0, ended.told[-3000:]
     told = next(tmp_path.glob("home/runs/*/spark.log")).read_text(errors="replace")
