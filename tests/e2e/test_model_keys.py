@@ -124,8 +124,16 @@ def test_keys_that_neither_type_holds_are_other_keys(mirrored: Make) -> None:
     assert ran.noted("rows 2 added, 0 changed, 0 removed")
 
 
-@pytest.mark.parametrize("keys", [pa.array([1, 2]), pa.array(["x", "y"])], ids=["number", "text"])
-@pytest.mark.parametrize("empty", [pa.null(), pa.float64(), pa.string()], ids=str)
+@pytest.mark.parametrize(
+    ("keys", "empty"),
+    [
+        (pa.array([1, 2]), pa.null()),
+        (pa.array(["x", "y"]), pa.float64()),
+        (pa.array([1, 2]), pa.string()),
+        (pa.array(["x", "y"]), pa.null()),
+    ],
+    ids=["number null", "text double", "number string", "text null"],
+)
 def test_a_model_without_rows_is_empty_whatever_its_keys_type(
     mirrored: Make, keys: pa.Array, empty: pa.DataType
 ) -> None:

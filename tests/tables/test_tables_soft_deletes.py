@@ -45,7 +45,11 @@ def put(request: pytest.FixtureRequest, tmp_path: Path, spark: Any, loads: Any) 
     return put
 
 
-@pytest.mark.parametrize("how", HOW)
+PAIRS = [("parquet", "cursor"), ("delta", "arrival"), ("parquet", "extraction")]
+TURNED = [("delta", "cursor"), ("parquet", "arrival"), ("delta", "extraction")]
+
+
+@pytest.mark.parametrize(("put", "how"), PAIRS, indirect=["put"])
 def test_a_bare_delete_marks_the_row_of_an_earlier_load(put: Any, how: str) -> None:
     soft = functools.partial(put, deletes="soft", **HOW[how])
     soft(ANN, BOB)
@@ -53,7 +57,7 @@ def test_a_bare_delete_marks_the_row_of_an_earlier_load(put: Any, how: str) -> N
     assert soft({**ANN, "at": 3, "v": "Anna"})[0] == (1, 3, "Anna", 10, None), "it is back"
 
 
-@pytest.mark.parametrize("how", HOW)
+@pytest.mark.parametrize(("put", "how"), TURNED, indirect=["put"])
 def test_a_bare_delete_marks_a_row_of_its_own_load(put: Any, how: str) -> None:
     soft = functools.partial(put, deletes="soft", **HOW[how])
     at = {} if how == "extraction" else {"at": 3}  # no cursor: it is a column like others
