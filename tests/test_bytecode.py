@@ -13,8 +13,7 @@ import penstock
 
 WAYS = [
     "import penstock.cli; penstock.cli.command()",
-    "import runpy, sys; sys.argv[1:] = ['penstock.tasks.job_file']; "
-    "runpy.run_module('penstock.tasks.child_start', run_name='__main__', alter_sys=True)",
+    "from penstock.tasks import child_start; child_start.prepare(); import penstock.tasks.job_file",
 ]
 
 
