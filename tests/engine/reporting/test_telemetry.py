@@ -304,7 +304,7 @@ def test_what_goes_wrong_is_a_note_and_the_run_is_what_it_was(
     report = run(bench, use)
     assert time.monotonic() - began < 8
     assert (report.status, report.exit_code) == ("succeeded", 0)
-    assert [n.split(" was")[0] for n in report.notes] == ["OpenTelemetry", "OpenLineage"]
+    assert [n.split(" did not get")[0] for n in report.notes] == ["OpenTelemetry", "OpenLineage"]
     why = {"refuses": "answered 403", "never answers": "not answer in time"}.get(trouble, "")
     assert why in report.notes[1]
     assert SECRET not in str(report.notes)

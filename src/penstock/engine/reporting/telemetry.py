@@ -204,9 +204,8 @@ class _Sender:
         if self._thread.is_alive():
             self._given_up = True
             problems.append("it did not answer in time")
-        said = f"{self._name} did not get all of this run's telemetry, which does not affect the "
-        "run: "
-        return [said + problem for problem in problems[:1]]
+        text = f"{self._name} did not get all telemetry of this run, which is as it was: "
+        return [text + problem for problem in problems[:1]]
 
     def _work(self) -> None:
         while (call := self._queue.get()) is not None and not self._given_up:

@@ -93,8 +93,7 @@ class StreamEncoder:
         if self._split is None:
             return None
         if tells_full_refresh(self._stream):
-            return "up to the first checkpoint, because it is configured to replace the rows that "
-            "are there"
+            return "up to the first checkpoint, because it is configured to replace all rows"
         if not self._split.types(self._schema(self._stream.latest)):
             return "since the stream has no primary key of columns with one value each"
         return None
