@@ -17,7 +17,9 @@ def lost_texts(code: str) -> list[int]:
         for at, each in enumerate(body if isinstance(body, list) else []):
             if not (isinstance(each, ast.Expr) and isinstance(each.value, ast.Constant)):
                 continue
-            owner = isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)
+            owner = isinstance(
+                node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+            )
             documents = at == 0 or isinstance(body[at - 1], STORED)
             if isinstance(each.value.value, str) and not (owner and documents):
                 found.append(each.lineno)
