@@ -132,16 +132,7 @@ def lake(
         warm_spark.end_in(made.cache)
 
 
-@pytest.mark.parametrize(
-    ("lake", "mode"),
-    [
-        ("parquet", "append"),
-        ("delta", "overwrite"),
-        ("parquet", "append_dedup"),
-        ("delta", "append_dedup"),
-    ],
-    indirect=["lake"],
-)
+@pytest.mark.parametrize("mode", MODES)
 def test_l13_the_driver_reads_of_parts_and_data_files_no_more_than_footers(
     lake: Lake, mode: str
 ) -> None:
@@ -160,11 +151,7 @@ def test_l13_the_driver_reads_of_parts_and_data_files_no_more_than_footers(
     assert [lake.rows_read(trace) for trace in traces] == [{}, {}]
 
 
-@pytest.mark.parametrize(
-    ("lake", "mode"),
-    [("delta", "append"), ("parquet", "upsert"), ("delta", "mirror")],
-    indirect=["lake"],
-)
+@pytest.mark.parametrize("mode", ["append", "upsert", "mirror"])
 def test_l13_the_driver_gets_no_row_of_a_query_that_a_database_runs(lake: Lake, mode: str) -> None:
     """By its sockets and by what it writes; all rows are there. In mode mirror Spark compares them
     with those that were sent before."""
