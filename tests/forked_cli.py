@@ -4,8 +4,8 @@ what ``penstock runs`` costs is its imports, and tests call it hundreds of times
 One such process for each process of tests, of a single thread, without PyArrow (whose import starts
 another), Spark or a database; it ends with the tests. What a child gets is what it would as a real
 one: environment, working directory, three descriptors, umask, and an interpreter that ends by
-itself; ``/proc`` shows its command and environment. A program of the tests may
-take the command line's place. Not here: tests of the start itself; they start the script.
+itself; ``/proc`` shows its command and environment. A program of the tests may take the command
+line's place. Not here: tests of the start itself; they start the script.
 """
 
 import atexit

@@ -145,6 +145,8 @@ def test_a_retried_task_never_runs_the_source_twice_L4(tmp_path: Path) -> None:
     running = place.start()
     await_hang(place)
     child = place.process("penstock.engine.worker.lane")
+    parent = Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()[1]
+    assert b"penstock.tasks.fork_server" in Path(f"/proc/{parent}/cmdline").read_bytes()
     os.kill(place.task_of(child), signal.SIGKILL)
     ended = running.wait()
     assert ended.code == 0, ended.told[-3000:]

@@ -38,13 +38,15 @@ THREADS = (
     "import threading, time\nthreading.Thread(target=time.sleep, args=(60,), daemon=True).start()\n"
 )
 DAEMON = """
-import json, os, sys
+import json, os, resource, sys
 from penstock.tasks import fork_server
 from penstock.tasks.child_process import environment
 fork_server.start(environment(os.environb))
 held = []
 for line in sys.stdin:
     module, changes, told = json.loads(line)
+    if "memory" in told:
+        resource.setrlimit(resource.RLIMIT_AS, (told["memory"], resource.RLIM_INFINITY))
     environ = environment({**os.environb, **{k.encode(): v.encode() for k, v in changes.items()}})
     child = fork_server.fork(module, environ)
     if child is None:
@@ -144,6 +146,12 @@ def test_what_an_interpreter_reads_at_its_start_is_not_forked(daemon: Daemon) ->
         other = "" if name in os.environ else "C"
         assert daemon.ask(changes={name: other}) is None, name
     assert daemon.ask(changes={"PYTHONHASHSEED": "0", "PYTHONUNBUFFERED": "YES"})["forked"]
+
+
+def test_a_task_with_a_limit_of_memory_spawns_what_inherits_it(daemon: Daemon) -> None:
+    assert daemon.ask()["forked"]
+    assert daemon.ask(memory=1 << 40) is None
+    assert daemon.ask(memory=-1)["forked"]
 
 
 def test_code_that_changed_and_code_that_starts_threads_is_not_forked(

@@ -3,8 +3,8 @@
 Does no work after a fork of Spark's: the Python worker that calls this may have run anything, and
 neither DuckDB nor wasmtime survives that. So a process does everything that begins fresh, spawned
 or forked by one that only imports (``tasks.fork_server``). Imports only the standard library and
-msgspec. On one machine the process gets the driver's environment, which is
-sent with the job: the JVM and its Python workers may be older than this run.
+msgspec. On one machine the process gets the driver's environment, which is sent with the job: the
+JVM and its Python workers may be older than this run.
 
 A stopped process (SIGSTOP) would never answer and never notice that its owner is gone: it is killed
 after :data:`STOPPED_SECONDS`. For the Spark task itself, which may be stopped too, a thread

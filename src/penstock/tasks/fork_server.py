@@ -9,18 +9,21 @@ gets what a spawned one gets: environment, stdin and stdout, a session of its ow
 ends with the daemon and its workers.
 
 Nothing is forked, and the caller spawns, where the interpreter would have started otherwise with
-the environment of the job, where a file of the imported code has changed since, and where an import
-started threads. Linux only. Neighbours: ``tasks.child_process`` calls :func:`fork`,
+the environment of the job, where the task has another limit of memory (Spark sets one by
+``spark.executor.pyspark.memory``), where a file of the imported code has changed since, and where
+an import started threads. Linux only. Neighbours: ``tasks.child_process`` calls :func:`fork`,
 ``tasks.child_start`` spawns."""
 
 import ctypes
 import os
+import resource
 import select
 import signal
 import socket
 import subprocess
 import sys
 import time
+import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from importlib import import_module
@@ -37,15 +40,17 @@ _LARGEST = 150_000  # bytes of an order; a socket takes 200 kB at once
 _PATIENCE_SECONDS = 30.0  # for an order to be taken and its process to begin
 _OF_THE_START = (
     *(b"PYTHON", b"LC_", b"LANG", b"LD_", b"GLIBC_", b"MALLOC_", b"ARROW_", b"JEMALLOC"),
-    *(b"MIMALLOC", b"FAKETIME", b"PENSTOCK_FAILPOINT"),
+    *(b"MIMALLOC", b"LOCPATH", b"OPENSSL_", b"FAKETIME", b"PENSTOCK_FAILPOINT"),
 )
 _OF_SPARK_ALONE = (b"PYTHONHASHSEED", b"PYTHONUNBUFFERED")  # Spark sets them for its own workers
-_HARMLESS_THREADS = {"jemalloc_bg_thd"}  # it goes on in a forked process
+_HARMLESS_THREADS = {"jemalloc_bg_thd"}  # Arrow's; its library restores it in a forked process
+_NAMED_SECONDS = 1.0  # in which a new thread of a library has got its name
 _ROOM = "_" * 100  # in the command, and _MORE_ROOM in the environment: both are overwritten
 _MORE_ROOM = 10_000
 
 _server: socket.socket | None = None  # in the daemon, and in the workers that it forks
 _environment: dict[bytes, bytes] = {}  # of the server
+_memory = resource.getrlimit(resource.RLIMIT_AS)  # of the server
 
 
 # -- in Spark's Python daemon and its workers
@@ -102,6 +107,8 @@ def fork(module: str, environ: Environment) -> ForkedProcess | None:
     """Lets the server fork a process that runs the ``main`` function of ``module``; None: it is to
     be spawned."""
     if _server is None or _of_the_start(environ) != _environment:
+        return None
+    if resource.getrlimit(resource.RLIMIT_AS) != _memory:
         return None
     order = msgspec.msgpack.encode((module, dict(environ)))
     if len(order) > _LARGEST:
@@ -208,7 +215,7 @@ class _Server:
         with suppress(Exception):  # the forked process meets it too, and shows it
             for name in getattr(import_module(module), "PRELOADED", ()):
                 import_module(name)
-        if any(name not in _HARMLESS_THREADS for name in _other_threads()):
+        if not _alone():
             return False
         for loaded in list(sys.modules.values()):
             path = getattr(loaded, "__file__", None)
@@ -224,12 +231,21 @@ class _Server:
         return True
 
 
-def _other_threads() -> list[str]:
-    names = list[str]()
+def _alone() -> bool:
+    """Returns whether this process has no thread that a fork would lose."""
+    names, deadline = _other_threads(), time.monotonic() + _NAMED_SECONDS
+    while not names <= _HARMLESS_THREADS and time.monotonic() < deadline:
+        time.sleep(0.01)
+        names = _other_threads()
+    return names <= _HARMLESS_THREADS
+
+
+def _other_threads() -> set[str]:
+    names = set[str]()
     for task in os.listdir("/proc/self/task"):
         if int(task) != os.getpid():
-            with open(f"/proc/self/task/{task}/comm") as file:
-                names.append(file.read().strip())
+            with suppress(OSError), open(f"/proc/self/task/{task}/comm") as file:
+                names.add(file.read().strip())
     return names
 
 
@@ -238,14 +254,15 @@ def _become(module: str, environ: dict[bytes, bytes], fds: list[int]) -> None:
     stdin, stdout, status = fds
     os.dup2(stdin, 0)
     os.dup2(stdout, 1)
-    os.write(status, b"%8d" % os.getpid())
-    for fd in fds:
+    for fd in (stdin, stdout):
         os.close(fd)
     wake_with_parent()
     os.environb.clear()
     os.environb.update(environ)
     time.tzset()
     show([sys.executable, "-m", child_start.__name__, module])
+    os.write(status, b"%8d" % os.getpid())
+    os.close(status)
 
 
 def show(arguments: Sequence[str]) -> None:
@@ -263,4 +280,6 @@ def show(arguments: Sequence[str]) -> None:
 
 if __name__ == "__main__":
     child_start.prepare()
+    # Python 3.12 and later warn of each fork beside a thread, also of a harmless one
+    warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
     child_start.run(_Server(socket.socket(fileno=int(sys.argv[1]))).module())
