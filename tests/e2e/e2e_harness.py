@@ -15,7 +15,6 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Hashable, Iterable
-from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -194,17 +193,6 @@ class Place:
                     return pid
             time.sleep(0.1)
         raise AssertionError(f"no process {words} within {seconds} s")
-
-    def task_of(self, child: int) -> int:
-        """The process of the Spark task that waits for a worker process: it holds the other end of
-        the worker's stdin."""
-        pipe = os.readlink(f"/proc/{child}/fd/0")
-        for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
-            with suppress(OSError):
-                fds = [os.readlink(f"/proc/{pid}/fd/{n}") for n in os.listdir(f"/proc/{pid}/fd")]
-                if pid != child and pipe in fds:
-                    return pid
-        raise AssertionError(f"nobody holds the stdin of {child}")
 
     def left_after(self, seconds: float) -> dict[int, str]:
         """What is still alive when everything should have ended; it is then ended."""

@@ -23,6 +23,8 @@ from typing import Any
 from e2e_harness import Ended, Place, assert_adds_up
 from push_kills import LEFT_SECONDS, STREAMS, STRUCK_SECONDS, STUBS
 
+from penstock.engine.specs.failpoints import tasks_of
+
 RECORDS = 200
 MOMENTS = ("row", "asked", "told")
 """Between two rows; before the stream's result; after it."""
@@ -123,7 +125,8 @@ def _pid(target: str, place: Place, program: int, destination: int) -> int:
     pusher = place.process(PUSHER)
     if target == "pusher":
         return pusher
-    return place.task_of(pusher)
+    (task,) = tasks_of(pusher)
+    return task
 
 
 def _entries(folder: Path) -> Iterator[dict[str, Any]]:

@@ -18,6 +18,8 @@ from kills import every_cell
 from postgres_kills import on_postgres
 from table_kills import cell, cells, run_cell
 
+from penstock.engine.specs.failpoints import tasks_of
+
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 
@@ -147,7 +149,8 @@ def test_a_retried_task_never_runs_the_source_twice_L4(tmp_path: Path) -> None:
     child = place.process("penstock.engine.worker.lane")
     parent = Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()[1]
     assert b"penstock.tasks.fork_server" in Path(f"/proc/{parent}/cmdline").read_bytes()
-    os.kill(place.task_of(child), signal.SIGKILL)
+    (task,) = tasks_of(child)
+    os.kill(task, signal.SIGKILL)
     ended = running.wait()
     assert ended.code == 0, ended.told[-3000:]
     told = next(tmp_path.glob("home/runs/*/spark.log")).read_text(errors="replace")

@@ -156,7 +156,7 @@ class Setting:
         given = {"sink": str(self.sink), "api_key": SECRET, **(config or {})}
         body = msgspec.json.encode(job_for(self, config=given, secrets=(SECRET,), **job))
         self.child = subprocess.Popen(
-            [sys.executable, "-m", "penstock.engine.worker.feeder"],
+            [sys.executable, "-m", "penstock.tasks.child_start", "penstock.engine.worker.feeder"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             start_new_session=True,

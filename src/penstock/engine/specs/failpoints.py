@@ -2,12 +2,12 @@
 
 ``PENSTOCK_FAILPOINT=NAME[:NTH][@TARGET]`` sends SIGKILL once in a process's life, at the NTH
 (default 1) call of :func:`reach` for NAME, or at the first later one at which TARGET exists:
-``self`` (default), ``child`` (the lane's process), ``worker`` (the lane's parent: Spark's Python
-worker), ``connector`` (the children of the lane's process, without their supervisor), ``program``
-(the driver); ``pusher``, ``push-worker`` and ``destination`` are ``child``, ``worker`` and
-``connector`` of a push task. ``run:COMMAND`` runs a command, which kills what is no process of the
-run, and waits for its end. ``PENSTOCK_FAILPOINT_ONCE=FILE`` gets the pids; while the file exists
-nothing is killed. The names::
+``self`` (default), ``child`` (the lane's process), ``worker`` (Spark's Python worker, which waits
+for the lane), ``connector`` (the children of the lane's process, without their supervisor),
+``program`` (the driver); ``pusher``, ``push-worker`` and ``destination`` are ``child``, ``worker``
+and ``connector`` of a push task. ``run:COMMAND`` runs a command, which kills what is no process of
+the run, and waits for its end. ``PENSTOCK_FAILPOINT_ONCE=FILE`` gets the pids; while the file
+exists nothing is killed. The names::
 
     lane's process  mid-part (a part is decoded, not sealed), after-seal, mid-transform (rows have
                     been emitted by a transform that is a connector)
@@ -48,6 +48,13 @@ def reach(name: str) -> None:
         _strike(name)
 
 
+def tasks_of(pid: int) -> list[int]:
+    """Returns the pid of the Spark task that waits for a process, if that still runs. It may not
+    have started it (``tasks.fork_server``), but holds the other end of its stdin."""
+    pipe = _open_files(pid).get("0")
+    return [p for p in _everyone() if p != pid and pipe and pipe in _open_files(p).values()]
+
+
 def _strike(name: str) -> None:
     global _wanted
     place, _, target = _wanted.partition("@")
@@ -86,9 +93,9 @@ def _pids(target: str) -> list[int]:
         case "pusher":
             return _ours(_PUSH)
         case "worker":
-            return [_parent(pid) for pid in _ours(_LANE)]
+            return [task for pid in _ours(_LANE) for task in tasks_of(pid)]
         case "push-worker":
-            return [_parent(pid) for pid in _ours(_PUSH)]
+            return [task for pid in _ours(_PUSH) for task in tasks_of(pid)]
         case "program":
             return [int(os.environ[_DRIVER])]
         case "connector":
@@ -123,6 +130,16 @@ def _children(pid: int) -> list[int]:
 
 def _everyone() -> list[int]:
     return [int(p.name) for p in Path("/proc").iterdir() if p.name.isdigit()]
+
+
+def _open_files(pid: int) -> dict[str, str]:
+    """Returns what the numbers of a process's open files stand for, those that it still has."""
+    found: dict[str, str] = {}
+    with suppress(OSError):
+        for number in os.listdir(f"/proc/{pid}/fd"):
+            with suppress(OSError):
+                found[number] = os.readlink(f"/proc/{pid}/fd/{number}")
+    return found
 
 
 def _environ(pid: int) -> list[bytes]:
