@@ -104,7 +104,7 @@ def test_errors_that_only_a_wrapped_guest_can_be_told(stage: Callable[..., Stage
     assert ended[3].code == "NO_RECEIVER"
     *_, told = stream_run.read(stage("source", {"mode": "probe-errors"}, plain=True), CONTEXT)
     assert isinstance(told, RunEnded) and told.error is not None
-    assert told.error.code == "connector.failed" and "cannot be told" in told.error.message
+    assert told.error.code == "connector.failed" and "cannot be notified" in told.error.message
 
 
 def test_pieces_larger_than_a_crossing(stage: Callable[..., Stage]):
