@@ -5,7 +5,8 @@ deselected though no person asked for it (``-k``, ``-m``, ``--deselect``, ``--lf
 ``--whole`` (``./test`` without arguments): also what is asked for may deselect nothing, and each
 file of tests is collected. ``--quick`` leaves out the tests with a mark of ``QUICK_WITHOUT`` and
 says how many. With xdist the process that shares the tests out counts; the others tell it what they
-left out. The reason of each skip is printed by pytest (``-ra``).
+left out. Each failure is printed when it happens, so that a run which is ended early has told it;
+the reason of each skip is printed by pytest (``-ra``).
 """
 
 from collections import Counter
@@ -86,6 +87,10 @@ class Counts:
         if report.when == "call" or end != _PASSED:
             before = self._ended.get(report.nodeid, _PASSED)
             self._ended[report.nodeid] = max(end, before, key=_ENDS.index)
+        terminal = self._config.pluginmanager.get_plugin("terminalreporter")
+        if end == _FAILED and terminal is not None and not hasattr(self._config, "workeroutput"):
+            why = str(getattr(report.longrepr, "reprcrash", report.longrepr))
+            terminal.write_line(f"\nfailed {report.nodeid}: {(why.splitlines() or [''])[0]}")
 
     # -- what came of it
 

@@ -116,6 +116,16 @@ def test_quick_says_how_many_it_leaves_out_and_why(folder: Folder, how: tuple[st
     )
 
 
+@pytest.mark.parametrize("how", [(), WORKERS])
+def test_a_failure_is_told_when_it_happens(folder: Folder, how: tuple[str, ...]) -> None:
+    folder.write(test_bad="def test():\n    assert not [\n        1]\n", test_some=SOME)
+    _, lines = folder.run(*how)
+    said = "failed tests/test_bad.py::test: "
+    told = [n for n, line in enumerate(lines) if line.startswith(said)]
+    assert len(told) == 1 and "test_bad.py:2: assert not [1]" in lines[told[0]], lines
+    assert told[0] < next(n for n, line in enumerate(lines) if "= FAILURES =" in line)
+
+
 FAULTS = {
     "fails": ("def test(): assert 0", "collected 6 = passed 4 + skipped 1 + failed 1"),
     "set-up": (
