@@ -351,6 +351,13 @@ def test_the_end_of_a_run_says_where_the_time_went() -> None:
     assert f"run       {RUN} of pipeline shop" in shown
 
 
+def test_a_run_that_fails_before_its_first_row_promises_nothing_about_rows() -> None:
+    none = StreamReport(namespace=None, name="users", status="failed")
+    assert "exactly-once" not in lines(report(status="failed", streams=[none]))
+    assert "exactly-once" in lines(report(status="failed"))  # three rows came, and count once
+    assert "exactly-once" in lines(report(streams=[none]))  # nothing was new
+
+
 def test_an_error_that_follows_is_not_said_of_its_stream_too() -> None:
     failed = StreamReport(
         namespace=None, name="users", status="failed", error={"message": "the table is gone"}

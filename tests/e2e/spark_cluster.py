@@ -11,6 +11,7 @@ import functools
 import os
 import re
 import secrets
+import shlex
 import signal
 import subprocess
 import sys
@@ -21,13 +22,30 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+import platformdirs
 import pyspark
 
+from penstock.spark.class_archive import use_options
 from penstock.spark.java import find_java
+from penstock.spark.java_command import class_path
 
 SPARK_HOME = Path(pyspark.__file__).parent
 REGISTER_SECONDS = 90.0
+_OF_EXECUTORS = "spark.executor.extra"
 PLAIN_PYTHON = Path(sys.base_prefix) / "bin" / f"python3.{sys.version_info[1]}"
+
+
+@functools.cache
+def mapped_classes() -> dict[str, str]:
+    """Settings by which executors map Spark's classes from the archive that a driver uses, if there
+    is one: half of what their start takes."""
+    options = use_options(find_java(), (), platformdirs.user_cache_path("penstock"))
+    if not options:
+        return {}
+    return {
+        f"{_OF_EXECUTORS}ClassPath": os.pathsep.join(map(str, class_path())),
+        f"{_OF_EXECUTORS}JavaOptions": shlex.join(options),
+    }
 
 
 @functools.cache
@@ -53,6 +71,7 @@ class Cluster:
             "spark.authenticate": "true",
             "spark.authenticate.secret": secrets.token_hex(16),
             "spark.network.crypto.enabled": "true",
+            **mapped_classes(),
         }
         self._hosts = hosts
         self.alone = folder / "alone"
@@ -133,7 +152,7 @@ class Cluster:
         host: str = "127.0.0.1",
         before: Sequence[str] = (),
     ) -> Path:
-        java = find_java()
+        java, mapped = find_java(), mapped_classes()
         kept = {k: v for k, v in os.environ.items() if not k.startswith(("PENSTOCK_", "SPARK_"))}
         log = self.folder / f"{name}.log"
         command: list[Any] = [*before, SPARK_HOME / "bin" / "spark-class"]
@@ -153,6 +172,8 @@ class Cluster:
                     "SPARK_HOME": str(SPARK_HOME),
                     "SPARK_LOCAL_IP": host,
                     "SPARK_DAEMON_MEMORY": "256m",
+                    "SPARK_DAEMON_CLASSPATH": mapped.get(f"{_OF_EXECUTORS}ClassPath", ""),
+                    "SPARK_DAEMON_JAVA_OPTS": mapped.get(f"{_OF_EXECUTORS}JavaOptions", ""),
                     "SPARK_NO_DAEMONIZE": "1",
                 },
             )

@@ -18,7 +18,7 @@ import deltalake
 import psycopg
 import pytest
 from e2e_harness import STUB, Place, assert_adds_up, end_all
-from spark_cluster import Cluster, namespaces
+from spark_cluster import Cluster, mapped_classes, namespaces
 from test_kills import assert_whole, await_hang, await_rows, hung, reads
 
 from penstock.spark.java import find_java
@@ -102,6 +102,8 @@ def test_the_page_and_the_example_of_a_cluster_are_followed(
     (tmp_path / "home").mkdir()
     (tmp_path / "home" / "connectors").symlink_to(connector_environments)
     reader = Folder(tmp_path)
+    given = {"spark.executor.memory": "1g", **mapped_classes()}
+    settings = [f"{name}: '{value}'" for name, value in given.items()]
     with running_cluster() as folder, tcp_port(folder) as port:
         url = f"postgresql://penstock:none@127.0.0.1:{port}/postgres"
         with psycopg.connect(f"host={folder} user=penstock dbname=postgres") as connection:
@@ -112,7 +114,8 @@ def test_the_page_and_the_example_of_a_cluster_are_followed(
             "/shared": str(tmp_path),
             "spark://master:7077": cluster.address,
             "count: 1000000": "count: 1000",
-            "spark.executor.memory: 2g": "spark.executor.memory: 1g",
+            "spark.executor.memory: 2g,": ", ".join([*settings, ""]),  # of the page
+            "spark.executor.memory: 2g": "\n    ".join(settings),  # of the example
         }
         reader.environ = {
             "SHOP_URL": url,

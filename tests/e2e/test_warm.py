@@ -17,6 +17,10 @@ from e2e_harness import Ended, Place, assert_adds_up, end_all
 
 import warm_spark
 from penstock.spark import warm
+from penstock.spark.class_archive import archive_path
+from penstock.spark.jars import find_jars
+from penstock.spark.java import find_java
+from penstock.tables.formats import ready_needs
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -374,6 +378,7 @@ def test_the_command_line_shows_stops_and_does_without_L11(tmp_path: Path, cache
     ours = ("PENSTOCK_", "CI")
     environ = {k: v for k, v in os.environ.items() if not k.startswith(ours)}
     environ["XDG_CACHE_HOME"] = str(cache)
+    archives = no_archive_is_made(cache)
 
     def command(*words: str, **more: str) -> Any:
         done = subprocess.run(
@@ -388,6 +393,7 @@ def test_the_command_line_shows_stops_and_does_without_L11(tmp_path: Path, cache
     assert command(*run, "--no-daemon")["start"] == "cold"
     assert command("spark", "status") == {"daemons": []}
     assert command("spark", "stop") == {"stopped": [], "ending": []}
+    assert tried_archives(cache) == archives
     idle = {"PENSTOCK_DAEMON_IDLE": "6"}
     assert command(*run, **idle)["start"] == "cold"
     (shown,) = command("spark", "status")["daemons"]
@@ -398,3 +404,17 @@ def test_the_command_line_shows_stops_and_does_without_L11(tmp_path: Path, cache
     (stopped,) = command("spark", "stop")["stopped"]
     assert not alive(stopped["pid"])
     assert command("spark", "status") == {"daemons": []}
+    assert tried_archives(cache) == archives
+
+
+def no_archive_is_made(cache: Path) -> set[Path]:
+    """As if that of all jars had been tried today: it takes a minute of both processors. Returns
+    what was tried."""
+    folder = cache / "penstock"
+    jars = find_jars(ready_needs().packages, folder).files
+    archive_path(find_java(), jars, folder).with_suffix(".tried").touch()
+    return tried_archives(cache)
+
+
+def tried_archives(cache: Path) -> set[Path]:
+    return {*(cache / "penstock" / "classes").glob("*.tried")}

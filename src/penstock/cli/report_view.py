@@ -165,8 +165,8 @@ def _outcome(fields: dict[str, Any], streams: list[dict[str, Any]]) -> str:
         parts.append(f"{sealed:,} sealed for the next run")
     states = total["states"]
     parts.append(f"{text.counted(states, 'state')} saved" if states else "no state saved")
-    if fields["guarantee"]:
-        parts.append(str(fields["guarantee"]))
+    if fields["guarantee"] and (total["read"] or fields["status"] == "succeeded"):
+        parts.append(str(fields["guarantee"]))  # of a run that got somewhere
     return ", ".join(parts)
 
 
