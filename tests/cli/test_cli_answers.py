@@ -417,6 +417,16 @@ def test_runs_says_how_many_rows_were_sent_again(shop: Cli) -> None:
     assert "sent again" in headings and " 4 " in later and " 0 " in first
 
 
+def test_runs_shows_no_count_of_a_run_that_never_counted(shop: Cli) -> None:
+    store = open_store(Home(shop.home).state_url())
+    lease = store.acquire("shop", this_holder("later"), 60)
+    store.start_run(lease, "later", "2026-11-20T11:00:00Z")
+    store.release(lease)
+    store.close()
+    _, later, first = shop("runs", "shop").out.splitlines()[:3]
+    assert " later " in later and " 0 " not in later and " 0 " in first
+
+
 def test_of_ten_thousand_streams_the_unfinished_ones_are_shown() -> None:
     streams = [
         StreamReport(namespace=None, name=f"s{n}", status="complete", read=1) for n in range(9_999)

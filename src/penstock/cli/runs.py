@@ -206,9 +206,7 @@ def _many(reports: list[dict[str, Any]], name: str | None) -> "Iterator[Renderab
             r["run"],
             r["pipeline"],
             "running?" if _is_unsure(r) else r["status"],
-            sum(s["read"] for s in r["streams"]),
-            sum(s["rejected"] for s in r["streams"]),
-            sum(s["sent_again"] for s in r["streams"]),
+            *(_total(r, count) for count in ("read", "rejected", "sent_again")),
             None if r["seconds"] is None else text.seconds(r["seconds"]),
             text.short((r.get("error") or {}).get("message") or "", 60),
         )
@@ -220,6 +218,12 @@ def _many(reports: list[dict[str, Any]], name: str | None) -> "Iterator[Renderab
     yield text.grid(headings, rows, {4, 5, 6, 7})
     for report in filter(_is_unsure, reports):
         yield f"run {report['run']}: {report['notes'][0]}"
+
+
+def _total(report: dict[str, Any], count: str) -> int | None:
+    """Returns a count of all streams together; None if the run ended without counting, or has not
+    ended."""
+    return None if report["seconds"] is None else sum(s[count] for s in report["streams"])
 
 
 def _is_unsure(report: dict[str, Any]) -> bool:
