@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 from merge_cases import dedup
+from read_back import rows_of
 from tasks_here import LOCAL
 
 from newest_oracle import OTHER, Folded, order_of
-from penstock.tables.contract import TableName
 from penstock.tables.files.merge_job import NeedsSpark
 from penstock.tables.files.newest_rows import NewestRows
 from penstock.tables.formats import open_table
@@ -93,10 +93,9 @@ def test_grouping_into_loads_changes_nothing_under_soft_deletes(
         outcomes = tables.commit(spark, LOCAL, made)
         assert not [done for done in outcomes if isinstance(done, Exception)]
     for (table, _, _, _), (name, (columns, _, _)) in zip(batches, STREAMS.items(), strict=True):
-        place, names = tables.location(TableName(None, table)), list(columns)
-        shown = ["id", names[0], "gone", *names[1:]]
-        found = spark.read.format(format).load(place).select(*shown).orderBy("id").collect()
-        differ = [(k, w) for k, w in zip(map(tuple, found), wanted[table], strict=True) if k != w]
+        names = list(columns)
+        found = sorted(rows_of(tables, "id", names[0], "gone", *names[1:], table=table))
+        differ = [(k, w) for k, w in zip(found, wanted[table], strict=True) if k != w]
         assert not differ, (name, differ[:3])
 
 

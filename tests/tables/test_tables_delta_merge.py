@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from merge_cases import CASES, at, dedup, numbered
+from read_back import arrow_table, rows_of
 from shaped import shaped
 from tasks_here import LOCAL, by_spark
 
@@ -85,13 +86,8 @@ def test_a_merge_by_file_actions_makes_the_rows_that_spark_makes(
             ranked_by_table = case == "times as text" and number == 2  # deletes without a cursor
             done = put(ours, load, spark if ranked_by_table else NO_SPARK)
             assert (by_spark(done, "ranked by") if ranked_by_table else done) == expected
-        shown = [f"`{name}`" for name in spark.read.format("delta").load(ours.location(T)).columns]
-        found, wanted = (
-            sorted(
-                map(repr, spark.read.format("delta").load(t.location(T)).select(*shown).collect())
-            )
-            for t in (ours, theirs)
-        )
+        shown = arrow_table(ours).column_names
+        found, wanted = (sorted(map(repr, rows_of(t, *shown))) for t in (ours, theirs))
         assert found == wanted
         assert found, "nothing was compared"
 

@@ -8,6 +8,7 @@ from typing import Any
 import duckdb
 import pyarrow.dataset as ds
 import pytest
+from read_back import rows_of
 from tasks_here import LOCAL
 
 from penstock.errors import PenstockError, SchemaError
@@ -40,10 +41,8 @@ def read(tables: Any, spark: Any, table: str | TableName = "t") -> Any:
     )
 
 
-def ids(tables: Any, spark: Any, *columns: str, table: str | TableName = "t") -> list[Any]:
-    return sorted(
-        tuple(r) for r in read(tables, spark, table).select(*(columns or ("id", "v"))).collect()
-    )
+def ids(tables: Any, *columns: str, table: str = "t") -> list[Any]:
+    return sorted(rows_of(tables, *(columns or ("id", "v")), table=table))
 
 
 def test_append_and_its_repetition_L3(tables: Any, spark: Any, loads: Any) -> None:
@@ -81,7 +80,7 @@ def test_overwrite_publishes_a_generation_in_one_commit_L6(
     )
     assert put(tables, spark, new)[0].repeated is False
     assert put(tables, spark, new)[0].repeated is True
-    assert ids(tables, spark, "id", "w") == [("9", 1.5)]
+    assert ids(tables, "id", "w") == [("9", 1.5)]
     empty = loads.load(4, [], {"id": "string", "w": "number"}, mode="overwrite", replaces=True)
     assert put(tables, spark, empty) == [LoadResult(0)]
     assert read(tables, spark).count() == 0
@@ -111,7 +110,7 @@ def test_append_dedup_keeps_the_newest_within_and_across_loads(
     )
     assert put(tables, spark, first)[0].written == 3
     want = [(1, "new"), (2, "a cursor after none"), (3, "tie, last")]
-    assert ids(tables, spark) == want
+    assert ids(tables) == want
     second = load(
         2,
         [
@@ -124,9 +123,9 @@ def test_append_dedup_keeps_the_newest_within_and_across_loads(
     (done,) = put(tables, spark, second)
     assert (done.written, done.superseded) == (3, 1)
     want = [(1, "new"), (2, "without a cursor, and later"), (3, "tie: the load wins"), (4, "fresh")]
-    assert ids(tables, spark) == want
+    assert ids(tables) == want
     assert put(tables, spark, second, second) == [LoadResult(0, repeated=True)] * 2
-    assert ids(tables, spark) == want
+    assert ids(tables) == want
 
 
 @pytest.mark.parametrize("deletes", ["hard", "soft"])
@@ -171,7 +170,8 @@ def test_deletes_with_composite_nested_keys(
         ),
     )
     have = sorted(
-        (r.k.a, r.k.b or "", r.v or "", r.gone or "") for r in read(tables, spark).collect()
+        (k["a"], k["b"] or "", v or "", gone or "")
+        for k, v, gone in rows_of(tables, "k", "v", "gone")
     )
     if deletes == "hard":
         assert have == [(1, "b", "y", ""), (2, "c", "z", "")]
@@ -200,7 +200,7 @@ def test_append_dedup_by_a_column_that_is_new_in_the_table(
 
     assert put(tables, spark, load(2, "b", "c")) == [LoadResult(1, superseded=1)]
     put(tables, spark, load(3, "d"))
-    assert ids(tables, spark, "id", "v") == [(1, "a"), (1, "d")]
+    assert ids(tables, "id", "v") == [(1, "a"), (1, "d")]
     put(tables, spark, loads.load(1, [{"id": 1, "v": "a"}], table="fixed", mode="append_dedup"))
     narrow = loads.load(
         2,
@@ -230,7 +230,7 @@ def test_a_decimal_that_is_widened_loses_nothing(
     for each in (load(1, "123456789012345678.25", 20, 2), load(2, "0.1234", 10, 4)):
         assert put(tables, spark, each) == [LoadResult(1)]
     assert put(tables, spark, load(3, "7.5", 3, 1)) == [LoadResult(1)]
-    assert ids(tables, spark, "id", "v") == [
+    assert ids(tables, "id", "v") == [
         (1, Decimal("123456789012345678.2500")),
         (2, Decimal("0.1234")),
         (3, Decimal("7.5000")),
@@ -248,7 +248,7 @@ def test_a_load_that_fails_does_not_stop_the_others(tables: Any, spark: Any, loa
     assert isinstance(outcomes[0], PenstockError) and outcomes[0].exit_code == 5
     assert outcomes[1] == LoadResult(1)
     assert isinstance(outcomes[2], SchemaError) and outcomes[2].code == "schema.primary_key"
-    assert ids(tables, spark, table="good") == [(1, "a")]
+    assert ids(tables, table="good") == [(1, "a")]
 
 
 def test_every_kind_and_odd_names_reach_all_readers(tables: Any, spark: Any, loads: Any) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from read_back import rows_of
 from tasks_here import LOCAL
 
 from penstock.errors import PenstockError
@@ -29,10 +30,8 @@ def put(tables: Any, spark: Any, *loads: Any) -> list[LoadResult]:
     return outcomes
 
 
-def rows(tables: Any, spark: Any, *columns: str, table: str = "t") -> list[Any]:
-    place = tables.location(TableName(None, table))
-    found = spark.read.format(tables.name).load(place).selectExpr(*columns)
-    return sorted((tuple(r) for r in found.collect()), key=repr)
+def rows(tables: Any, *columns: str, table: str = "t") -> list[Any]:
+    return sorted(rows_of(tables, *columns, table=table), key=repr)
 
 
 def at(second: int) -> dt.datetime:
@@ -84,7 +83,7 @@ def test_a_cursor_of_every_type_decides_within_and_across_loads(
     assert [r.written for r in put(tables, spark, *first)] == [1] * len(kinds)
     assert [r.written for r in put(tables, spark, *second)] == [1] * len(kinds)
     for kind in kinds:
-        found = rows(tables, spark, "id", "v", table=kind.replace(" ", "_"))
+        found = rows(tables, "id", "v", table=kind.replace(" ", "_"))
         assert found == [(1, "high"), (2, "high")], kind
 
 
@@ -105,13 +104,13 @@ def test_A7_under_cdc_the_later_change_wins_and_a_bare_delete_deletes(
         spark,
         load(1, (1, 9, None, 30), (1, 5, None, 20), (2, 1, None, 30), (3, 1, None, 9)),
     )
-    assert rows(tables, spark, "v") == [("1@5",), ("2@1",), ("3@1",)]
+    assert rows(tables, "v") == [("1@5",), ("2@1",), ("3@1",)]
     put(
         tables,
         spark,
         load(2, (1, None, "x", 5), (2, 0, None, 5), (3, None, "x", 40), (3, 0, None, 5)),
     )
-    assert rows(tables, spark, "v") == [("2@0",), ("3@0",)]
+    assert rows(tables, "v") == [("2@0",), ("3@0",)]
 
 
 def test_A7_a_delete_without_a_cursor_deletes_what_came_before_it(
@@ -130,9 +129,9 @@ def test_A7_a_delete_without_a_cursor_deletes_what_came_before_it(
         spark,
         load(1, (1, 9, None), (2, 9, None), (3, 4, None), (3, None, "x"), (3, 3, None)),
     )
-    assert rows(tables, spark, "v") == [("1@9",), ("2@9",)]
+    assert rows(tables, "v") == [("1@9",), ("2@9",)]
     put(tables, spark, load(2, (1, None, "x"), (2, None, "x"), (2, 10, None)))
-    assert rows(tables, spark, "v") == [("2@10",)]
+    assert rows(tables, "v") == [("2@10",)]
 
 
 @pytest.mark.parametrize("kind", ["integer", "text in place of a number"])
@@ -168,7 +167,7 @@ def test_A7_what_the_table_has_gives_a_delete_without_a_cursor_its_rank(
             (8, None, "x", 20), (8, 3, None, 20),  # of a key that the table lacks
         ),
     )  # fmt: skip
-    assert rows(tables, spark, "v") == [("3@10",), ("6@9",), ("7@9",), ("8@3",)]
+    assert rows(tables, "v") == [("3@10",), ("6@9",), ("7@9",), ("8@3",)]
     assert outcome[0].written == 6
     names = spark.read.format(tables.name).load(tables.location(TableName(None, "t"))).columns
     assert not {n for n in names if n.startswith(("_penstock_k", "_penstock_o"))}
@@ -208,7 +207,7 @@ def test_of_equal_or_absent_cursors_the_later_row_wins_whenever_it_was_extracted
     (done,) = put(tables, spark, second)
     assert (done.written, done.superseded) == (4, 2)
     assert "two forms" in done.notes[0]  # of key 4: none after a number
-    assert rows(tables, spark, "id", "v") == [
+    assert rows(tables, "id", "v") == [
         (1, "extracted before the table's"),
         (2, "same moment: arrival"),
         (3, "extracted earlier still"),
@@ -231,9 +230,9 @@ def test_keys_composite_nested_and_partly_null_are_told_apart(
         return loads.load(number, found, columns, mode="append_dedup", primary_key=key)
 
     put(tables, spark, load(1, (1, "x", "a"), (1, None, "b"), (None, "x", "c"), (1, None, "b2")))
-    assert rows(tables, spark, "v") == [("a",), ("b2",), ("c",)]
+    assert rows(tables, "v") == [("a",), ("b2",), ("c",)]
     put(tables, spark, load(2, (1, None, "b3"), (None, "x", "c2"), (7, None, "struct of nulls")))
-    assert rows(tables, spark, "v") == [("a",), ("b3",), ("c2",), ("struct absent",)]
+    assert rows(tables, "v") == [("a",), ("b3",), ("c2",), ("struct absent",)]
 
 
 def test_rows_of_the_table_without_the_key_are_kept_each(
@@ -247,7 +246,7 @@ def test_rows_of_the_table_without_the_key_are_kept_each(
         made = [{"id": 1, "code": code, "v": "new"} for code in ("a", "b")]
         load = loads.load(number, made, columns, mode="append_dedup", primary_key=key)
         assert put(tables, spark, load)[0].written == 2
-        assert rows(tables, spark, "code", "v") == [
+        assert rows(tables, "code", "v") == [
             ("a", "new"), ("b", "new"), (None, "0"), (None, "1"), (None, "2")
         ]  # fmt: skip
 
@@ -273,7 +272,7 @@ def test_a_delete_takes_the_older_records_of_its_own_load(
         (3, 2, None),  # back again
     )
     assert put(tables, spark, first)[0].written == 1
-    assert rows(tables, spark, "v") == [("3@2",)]
+    assert rows(tables, "v") == [("3@2",)]
     second = load(
         2,
         (3, 4, "deleted"),
@@ -283,6 +282,6 @@ def test_a_delete_takes_the_older_records_of_its_own_load(
         (4, 1, None),
     )
     assert put(tables, spark, second)[0].written == 2
-    assert rows(tables, spark, "v") == [("1@1",)]
+    assert rows(tables, "v") == [("1@1",)]
     assert put(tables, spark, second) == [LoadResult(0, repeated=True)]
-    assert rows(tables, spark, "v") == [("1@1",)]
+    assert rows(tables, "v") == [("1@1",)]

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from merge_cases import dedup
+from read_back import rows_of
 from tasks_here import LOCAL
 
 from memory_tables import MemoryTables
@@ -37,10 +38,7 @@ def put(request: pytest.FixtureRequest, tmp_path: Path, spark: Any, loads: Any) 
         load = dedup(loads, next(numbers), list(rows), COLUMNS, deleted="gone", **how)
         (done,) = tables.commit(spark, LOCAL, [load])
         assert not isinstance(done, Exception), done
-        at = tables.location(TableName(None, "t"))
-        reader = spark.read.format("delta" if request.param == "delta" else "parquet")
-        found = reader.load(at).select(*COLUMNS).orderBy("id").collect()
-        return [tuple(row) for row in found]
+        return sorted(rows_of(tables, *COLUMNS))
 
     return put
 
