@@ -102,7 +102,7 @@ def test_the_page_and_the_example_of_a_cluster_are_followed(
     (tmp_path / "home").mkdir()
     (tmp_path / "home" / "connectors").symlink_to(connector_environments)
     reader = Folder(tmp_path)
-    given = {"spark.executor.memory": "1g", **mapped_classes()}
+    given = {"spark.executor.memory": "1g", "spark.cores.max": "1", **mapped_classes()}
     settings = [f"{name}: '{value}'" for name, value in given.items()]
     with running_cluster() as folder, tcp_port(folder) as port:
         url = f"postgresql://penstock:none@127.0.0.1:{port}/postgres"

@@ -99,7 +99,7 @@ def test_two_users_of_a_group_write_the_same_tables_in_turn(place: Path) -> None
     lake.mkdir()
     os.chown(lake, 0, GROUP)
     lake.chmod(0o2770)
-    for number in range(3):
+    for number in range(2):
         turn(place, number, 0o007)
     for path in lake.rglob("*"):
         made = path.stat()
@@ -117,11 +117,10 @@ def test_two_users_of_a_group_write_the_same_tables_in_turn(place: Path) -> None
                 tables[name] = f"delta_{name}"
             replaced = tables.pop("replaced")
         count = duckdb.sql(f"SELECT count(*), count(DISTINCT id) FROM {tables['appended']}")
-        assert count.fetchall() == [(9, 7)], format
+        assert count.fetchall() == [(6, 5)], format
         merged = duckdb.sql(f"SELECT id, who FROM {tables['merged']} ORDER BY id").fetchall()
         assert merged == [
-            (0, "turn 0"), (1, "turn 1"), (2, "turn 2"), (3, "turn 2"),
-            (100, "turn 0"), (101, "turn 1"), (102, "turn 2"),
+            (0, "turn 0"), (1, "turn 1"), (2, "turn 1"), (100, "turn 0"), (101, "turn 1")
         ], format  # fmt: skip
         rows = duckdb.sql(f"SELECT id, who FROM {replaced} ORDER BY id").fetchall()
-        assert rows == [(2, "turn 2"), (3, "turn 2"), (102, "turn 2")], format
+        assert rows == [(1, "turn 1"), (2, "turn 1"), (101, "turn 1")], format
