@@ -49,7 +49,9 @@ WORK = """
 conf = {"spark.x.secret": "s3cret"}
 spark = open_session(needs, scratch_dir=scratch, cores=2, conf=conf)
 from pyspark.sql import functions as F
-python = lambda i: [sys.executable, str(sys.flags.safe_path)]
+def python(i):
+    read = [p for p in sys.path_importer_cache if p.endswith((".zip", ".jar"))]
+    return [sys.executable, str(sys.flags.safe_path), *read]
 python = F.udf(python, "array<string>", useArrow=False)
 answer = {
     "worker": spark.range(0, 1, 1, 1).select(python("id")).collect()[0][0],
@@ -77,7 +79,7 @@ def test_a_session_says_nothing_and_its_workers_run_our_python(tmp_path: Path) -
     assert done.returncode == 0, done.stderr
     answer = json.loads(done.stdout)  # nothing else on stdout
     assert done.stderr == ""
-    assert answer["worker"] == [sys.executable, "True"]
+    assert answer["worker"] == [sys.executable, "True"]  # and of each task no zip is read
     assert (answer["zone"], answer["ansi"], answer["open"]) == ("UTC", "true", 1)
     assert answer["again"] is True and answer["files"] == []
     assert (tmp_path / "run/spark.log").stat().st_size > 0

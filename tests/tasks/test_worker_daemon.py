@@ -11,11 +11,12 @@ from penstock.tasks.worker_daemon import without_zips
 
 HOME = Path(pyspark.__file__).resolve().parent
 ZIPS = [str(p) for p in sorted((HOME / "python" / "lib").glob("*.zip"))]
+JARS = [str(p) for p in (HOME / "jars").glob("spark-core_*.jar")]
 
 
 def test_zips_leave_the_path_where_the_package_can_be_imported_from_it() -> None:
-    assert any("pyspark" in z for z in ZIPS)
-    path = ["/a", *ZIPS, str(HOME.parent), "/b.zip"]
+    assert any("pyspark" in z for z in ZIPS) and JARS
+    path = ["/a", *JARS, *ZIPS, str(HOME.parent), "/b.zip"]
     assert without_zips(path, str(HOME)) == ["/a", str(HOME.parent), "/b.zip"]
 
 
