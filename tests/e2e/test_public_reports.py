@@ -115,7 +115,7 @@ def test_L8_rows_of_public_reports_that_spark_writes(
         row("twin", 2, "new", 2, o={"na_e": "2", "NA_E": "2N"}),
         row("later", 2, "new", 2, x=None),
     )  # fmt: skip
-    done.noted("twin", "keep the fields that they have")
+    done.noted("twin", "keep only the fields that they have")
     here.streams["later"] = keyed(x=TIME)
     here.sends(row("later", 3, "new", 3, x=YEAR))
     assert here.rows("log", "id", "v") == [(0, "old"), (1, "new"), (2, "again")]
