@@ -22,7 +22,7 @@ class InstalledCopy:
         shutil.copytree(package, self.tree, ignore=shutil.ignore_patterns("__pycache__"))
 
     def __call__(self, *words: str, code: int = 0) -> Any:
-        kept = {k: v for k, v in os.environ.items() if k in ("PATH", "LANG", "LC_ALL")}
+        kept = {k: v for k, v in os.environ.items() if k in ("CI", "PATH", "LANG", "LC_ALL")}
         paths = {"HOME": str(self.folder), "PENSTOCK_HOME": str(self.folder / "home")}
         done = subprocess.run(
             [sys.executable, "-m", "penstock", *words],

@@ -38,7 +38,7 @@ class Answer:
         return self.json["error"]
 
 
-KEPT = ("PATH", "LANG", "LC_ALL", "JAVA_HOME", "JDK_JAVA_OPTIONS")
+KEPT = ("CI", "PATH", "LANG", "LC_ALL", "JAVA_HOME", "JDK_JAVA_OPTIONS")
 
 
 class Cli:

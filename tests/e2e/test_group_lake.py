@@ -69,7 +69,8 @@ def turn(place: Path, number: int, umask: int) -> None:
     home = place / f"home{user}-{number}"
     home.mkdir(mode=0o700)
     os.chown(home, user, user)
-    kept = {k: os.environ[k] for k in ("PATH", "JAVA_HOME", "JDK_JAVA_OPTIONS") if k in os.environ}
+    names = ("CI", "PATH", "JAVA_HOME", "JDK_JAVA_OPTIONS")
+    kept = {k: os.environ[k] for k in names if k in os.environ}
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, str(place / "lake"), str(number)],
         user=user,

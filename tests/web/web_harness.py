@@ -14,7 +14,7 @@ from urllib.parse import urlencode, urlsplit
 
 import forked_cli
 
-KEPT = ("PATH", "LANG", "LC_ALL", "JAVA_HOME", "JDK_JAVA_OPTIONS", "XDG_CACHE_HOME", "HOME")
+KEPT = ("CI", "PATH", "LANG", "LC_ALL", "JAVA_HOME", "JDK_JAVA_OPTIONS", "XDG_CACHE_HOME", "HOME")
 
 # An Airbyte source as the specification has it: a form with a secret, a choice of forms and a
 # number; a check with its own words; two streams.
