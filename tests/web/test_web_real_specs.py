@@ -38,17 +38,22 @@ from penstock.web.yaml_text import same
 
 pytestmark = [pytest.mark.network, pytest.mark.dear]
 AIRBYTE, SINGER, RAPIDBYTE = "airbyte_secret", "secret", "x-secret"
-SOURCES = """amazon-ads amplitude appsflyer asana azure-blob-storage azure-table box-data-extract
-chargebee couchbase facebook-marketing fauna file firebase-realtime-database
-freshdesk gcs genesys github gitlab google-ads google-analytics-data-api google-directory
-google-drive google-sheets hubspot instagram intercom iterable jina-ai-reader jira klaviyo
-kyve linkedin-ads mailchimp marketo microsoft-dataverse mixpanel monday notion okta pokeapi
-posthog recharge s3 salesforce sentry sftp-bulk shopify slack smartsheets stripe
-typeform zendesk-support airtable faker hardcoded-records"""
-DESTINATIONS = "ailake glassflow pgvector"
-TAPS = {"tap-fedidb": "tap-fedidb", "tap-geekbot": "tap-geekbot", "tap-jotform": "tap-jotform",
-        "meltanolabs-tap-github": "tap-github", "meltanolabs-target-csv": "target-csv",
-        "meltanolabs-target-postgres": "target-postgres"}  # fmt: skip
+SOURCES = """airtable==4.5.1 amazon-ads==7.2.3 amplitude==0.6.19 appsflyer==0.3.3 asana==1.7.2
+azure-table==0.1.57 box-data-extract==0.1.18 cart==0.3.58 chargebee==0.8.0 couchbase==0.1.10
+faker==7.2.1 fauna==0.1.10 file==0.6.0 firebase-realtime-database==0.1.53 freshdesk==3.1.3
+genesys==0.1.42 github==2.7.1 gitlab==4.3.7 google-ads==6.1.7 google-analytics-data-api==2.8.2
+google-directory==0.2.45 google-sheets==0.11.0 hardcoded-records==0.0.48 hubspot==5.7.0
+instagram==4.1.0 intercom==0.8.3 iterable==1.0.1 jina-ai-reader==0.1.41 jira==4.0.0
+klaviyo==2.13.1 kyve==0.2.54 linkedin-ads==5.4.1 mailchimp==2.0.37 marketo==2.1.3
+microsoft-dataverse==1.0.2 mixpanel==4.0.2 monday==2.3.1 notion==3.2.0 okta==0.3.26
+pokeapi==0.2.15 posthog==1.1.28 recharge==3.0.12 salesforce==2.10.3 sentry==0.6.11 shopify==4.3.0
+slack==3.0.0 smartsheets==1.1.46 stripe==5.14.1 surveymonkey==0.3.48 tiktok-marketing==4.7.0
+twilio==0.16.0 typeform==1.3.27 zendesk-chat==1.1.1 zendesk-support==4.9.1"""
+DESTINATIONS = "ailake==0.1.16 glassflow==0.1.7"
+TAPS = {"tap-fedidb==0.4.0": "tap-fedidb", "tap-geekbot==0.5.0": "tap-geekbot",
+        "tap-jotform==0.6.3": "tap-jotform", "meltanolabs-tap-github==1.20.0": "tap-github",
+        "meltanolabs-target-csv==0.1.1": "target-csv",
+        "meltanolabs-target-postgres==0.4.4": "target-postgres"}  # fmt: skip
 MOST_FALLBACKS = 0.02
 
 
