@@ -89,7 +89,7 @@ class Counts:
             self._ended[report.nodeid] = max(end, before, key=_ENDS.index)
         terminal = self._config.pluginmanager.get_plugin("terminalreporter")
         if end == _FAILED and terminal is not None and not hasattr(self._config, "workeroutput"):
-            why = str(getattr(report.longrepr, "reprcrash", report.longrepr))
+            why = str(getattr(report.longrepr, "reprcrash", None) or report.longrepr)
             terminal.write_line(f"\nfailed {report.nodeid}: {(why.splitlines() or [''])[0]}")
 
     # -- what came of it

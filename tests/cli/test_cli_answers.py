@@ -355,6 +355,8 @@ def test_a_run_that_fails_before_its_first_row_promises_nothing_about_rows() -> 
     none = StreamReport(namespace=None, name="users", status="failed")
     assert "exactly-once" not in lines(report(status="failed", streams=[none]))
     assert "exactly-once" in lines(report(status="failed"))  # three rows came, and count once
+    drained = msgspec.structs.replace(none, written=2)  # that an earlier run had sealed
+    assert "exactly-once" in lines(report(status="failed", streams=[drained]))
     assert "exactly-once" in lines(report(streams=[none]))  # nothing was new
 
 

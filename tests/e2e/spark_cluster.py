@@ -38,7 +38,7 @@ PLAIN_PYTHON = Path(sys.base_prefix) / "bin" / f"python3.{sys.version_info[1]}"
 @functools.cache
 def mapped_classes() -> dict[str, str]:
     """Settings by which executors map Spark's classes from the archive that a driver uses, if there
-    is one: half of what their start takes."""
+    is one: they start sooner."""
     options = use_options(find_java(), (), platformdirs.user_cache_path("penstock"))
     if not options:
         return {}

@@ -373,12 +373,32 @@ def test_a_query_of_many_tasks_keeps_no_run_beside_it_waiting(tmp_path: Path, ca
             run.communicate()
 
 
-def test_the_command_line_shows_stops_and_does_without_L11(tmp_path: Path, cache: Path) -> None:
+@pytest.fixture
+def archives(cache: Path) -> Iterator[set[Path]]:
+    """As if all had been tried today: one takes a minute of both processors. Gives what was
+    tried."""
+    folder = cache / "penstock"
+    every = find_jars(ready_needs().packages, folder).files
+    marks = [archive_path(find_java(), jars, folder).with_suffix(".tried") for jars in ((), every)]
+    ours = [mark for mark in marks if not mark.exists()]
+    for mark in marks:
+        mark.touch()
+    yield tried_archives(cache)
+    for mark in ours:
+        mark.unlink(missing_ok=True)
+
+
+def tried_archives(cache: Path) -> set[Path]:
+    return {*(cache / "penstock" / "classes").glob("*.tried")}
+
+
+def test_the_command_line_shows_stops_and_does_without_L11(
+    tmp_path: Path, cache: Path, archives: set[Path]
+) -> None:
     at = place(tmp_path / "one", cache)
     ours = ("PENSTOCK_", "CI")
     environ = {k: v for k, v in os.environ.items() if not k.startswith(ours)}
     environ["XDG_CACHE_HOME"] = str(cache)
-    archives = no_archive_is_made(cache)
 
     def command(*words: str, **more: str) -> Any:
         done = subprocess.run(
@@ -405,16 +425,3 @@ def test_the_command_line_shows_stops_and_does_without_L11(tmp_path: Path, cache
     assert not alive(stopped["pid"])
     assert command("spark", "status") == {"daemons": []}
     assert tried_archives(cache) == archives
-
-
-def no_archive_is_made(cache: Path) -> set[Path]:
-    """As if that of all jars had been tried today: it takes a minute of both processors. Returns
-    what was tried."""
-    folder = cache / "penstock"
-    jars = find_jars(ready_needs().packages, folder).files
-    archive_path(find_java(), jars, folder).with_suffix(".tried").touch()
-    return tried_archives(cache)
-
-
-def tried_archives(cache: Path) -> set[Path]:
-    return {*(cache / "penstock" / "classes").glob("*.tried")}

@@ -50,7 +50,7 @@ conf = {"spark.x.secret": "s3cret"}
 spark = open_session(needs, scratch_dir=scratch, cores=2, conf=conf)
 from pyspark.sql import functions as F
 def python(i):
-    read = [p for p in sys.path_importer_cache if p.endswith((".zip", ".jar"))]
+    read = [p for p, finder in sys.path_importer_cache.items() if "zip" in str(type(finder))]
     return [sys.executable, str(sys.flags.safe_path), *read]
 python = F.udf(python, "array<string>", useArrow=False)
 answer = {

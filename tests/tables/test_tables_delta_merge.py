@@ -49,8 +49,7 @@ def put(tables: DeltaTables, load: Any, spark: Any = NO_SPARK) -> LoadResult:
 
 
 def rows(tables: DeltaTables, *columns: str) -> list[Any]:
-    table = DeltaTable(tables.location(T)).to_pyarrow_table(columns=[*columns])
-    return sorted((tuple(r.values()) for r in table.to_pylist()), key=repr)
+    return sorted(rows_of(tables, *columns), key=repr)
 
 
 def log(tables: DeltaTables, version: int) -> list[dict[str, Any]]:

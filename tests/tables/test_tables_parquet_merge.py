@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 from merge_cases import CASES, at, dedup, numbered
@@ -55,8 +54,7 @@ def files(tables: ParquetTables) -> list[Path]:
 
 
 def rows(tables: ParquetTables, *columns: str) -> list[Any]:
-    table = ds.dataset(tables.location(T), format="parquet").to_table(columns=[*columns])
-    return sorted((tuple(r.values()) for r in table.to_pylist()), key=repr)
+    return sorted(rows_of(tables, *columns), key=repr)
 
 
 def leave_to_spark(patch: pytest.MonkeyPatch) -> None:

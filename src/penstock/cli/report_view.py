@@ -165,8 +165,9 @@ def _outcome(fields: dict[str, Any], streams: list[dict[str, Any]]) -> str:
         parts.append(f"{sealed:,} sealed for the next run")
     states = total["states"]
     parts.append(f"{text.counted(states, 'state')} saved" if states else "no state saved")
-    if fields["guarantee"] and (total["read"] or fields["status"] == "succeeded"):
-        parts.append(str(fields["guarantee"]))  # of a run that got somewhere
+    began = total["read"] or total["written"] or fields["status"] == "succeeded"
+    if fields["guarantee"] and began:
+        parts.append(str(fields["guarantee"]))
     return ", ".join(parts)
 
 

@@ -128,7 +128,9 @@ class Report(msgspec.Struct, kw_only=True):
         """Returns the report for notebooks: one table row per stream, failures, the notes."""
         columns = ("stream", "status", "read", "written", "rejected", "states", "into")
         rows = "".join(_html_row("td", _cells(stream)) for stream in self.streams)
-        lines = [f"{self.status} in {self.seconds:.1f} s, {self.guarantee}"]
+        began = self.status == "succeeded" or any(s.read or s.written for s in self.streams)
+        promised = f", {self.guarantee}" if began else ""
+        lines = [f"{self.status} in {self.seconds:.1f} s{promised}"]
         lines += [str(self.error["message"])] if self.error else []
         lines += [f"note: {note}" for note in self.notes]
         lines.append(f"run {self.run} of pipeline {self.pipeline}")

@@ -2,11 +2,11 @@
 
 Spark puts a zip of its Python part first on its workers' path, and modules in a zip are compiled at
 every start: 0.7 s of CPU, against 0.15 s for the installed package. The zip is inside that package,
-so both have one version. Each task also reads the contents of every zip and jar on the path, which
-takes it another 0.1 s. PySpark itself is loaded without NumPy, which it imports for statistics
-that no worker of ours uses; code that runs in a worker can still import it (a user's data source
-may need it). Starts ``tasks.fork_server`` beside them. ``spark.session`` names this module in
-Spark's settings (``spark.python.daemon.module``)."""
+so both have one version. Each task also lists the files of every zip and jar that was imported from
+or looked into, which takes 0.1 s of CPU. PySpark itself is loaded without NumPy, which it imports
+for statistics that no worker of ours uses; code that runs in a worker can still import it (a user's
+data source may need it). Starts ``tasks.fork_server`` beside them. ``spark.session`` names this
+module in Spark's settings (``spark.python.daemon.module``)."""
 
 import os
 import runpy
@@ -32,7 +32,7 @@ def without_zips(path: Sequence[str], spark_home: str) -> list[str]:
 if __name__ == "__main__":
     wake_with_parent()  # so that a stopped daemon ends with its JVM, and its workers with it
     sys.path[:] = without_zips(sys.path, os.path.abspath(os.environ.get("SPARK_HOME", "")))
-    sys.path_importer_cache.clear()  # of what is left there, each task reads the contents anew
+    sys.path_importer_cache.clear()  # else each task still lists the files of the removed zips
     bytecode.keep()
 
     from penstock.tasks import fork_server

@@ -51,8 +51,10 @@ def reach(name: str) -> None:
 def tasks_of(pid: int) -> list[int]:
     """Returns the pid of the Spark task that waits for a process, if that still runs. It may not
     have started it (``tasks.fork_server``), but holds the other end of its stdin."""
-    pipe = _open_files(pid).get("0")
-    return [p for p in _everyone() if p != pid and pipe and pipe in _open_files(p).values()]
+    stdin = _open_files(pid).get("0", "")
+    if not stdin.startswith("pipe:"):  # others have a file or a terminal open too
+        return []
+    return [p for p in _everyone() if p != pid and stdin in _open_files(p).values()]
 
 
 def _strike(name: str) -> None:
