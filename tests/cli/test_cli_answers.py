@@ -18,7 +18,7 @@ from forked_cli import SCRIPT
 from penstock.cli.report_view import project_text, report_text
 from penstock.config.home import Home
 from penstock.engine.run.run_all import PipelineResult
-from penstock.model.report import StreamReport
+from penstock.model.report import LeftRejects, RetriedRejectsReport, StreamReport
 from penstock.store.lock_holder import this_holder
 from penstock.store.open import open_store
 
@@ -358,6 +358,20 @@ def test_a_run_that_fails_before_its_first_row_promises_nothing_about_rows() -> 
     drained = msgspec.structs.replace(none, written=2)  # that an earlier run had sealed
     assert "exactly-once" in lines(report(status="failed", streams=[drained]))
     assert "exactly-once" in lines(report(streams=[none]))  # nothing was new
+
+
+def test_a_retry_that_could_try_nothing_has_no_tick() -> None:
+    none = StreamReport(namespace=None, name="users", status="complete")
+    left = [LeftRejects("users", "its stream is read in full", 2), LeftRejects(None, "other", 1)]
+    untried = RetriedRejectsReport(tried=0, left=left)
+    shown = lines(report(streams=[none], retried=untried))
+    assert "! nothing to try: 3 rejects left (the notes say why)" in shown and "✓" not in shown
+    of_none = RetriedRejectsReport(tried=0, left=[])
+    assert "! nothing to try: no rejects" in lines(report(streams=[none], retried=of_none))
+    drained = msgspec.structs.replace(none, written=2)  # that an earlier run had sealed
+    assert "✓ succeeded" in lines(report(streams=[drained], retried=untried))
+    some = RetriedRejectsReport(tried=1, left=left)
+    assert "✓ succeeded" in lines(report(streams=[none], retried=some))
 
 
 def test_an_error_that_follows_is_not_said_of_its_stream_too() -> None:

@@ -13,6 +13,9 @@ import pytest
 from web_harness import Pages
 
 from penstock.config.home import Home
+from penstock.model.catalog import StreamId
+from penstock.store.lock_holder import this_holder
+from penstock.store.open import open_store
 from penstock.web import launches
 from penstock.web.connector_specs import ConnectorSpecs
 from penstock.web.hidden_text import HiddenTexts
@@ -216,3 +219,18 @@ def test_a_process_is_found_where_there_is_no_proc(
     finally:
         run.kill()
         run.wait()
+
+
+def test_a_name_of_which_no_stream_is_known_is_not_listed_as_a_pipeline(pages: Start) -> None:
+    """A run of a misspelt connector leaves its name in the store, and nothing else."""
+    site = pages().enter()
+    site.write(region="eu")
+    store = open_store(Home(site.home).state_url())
+    for name in ("orders-from-elsewhere", "source-fakr"):
+        lease = store.acquire(name, this_holder("run"), 60)
+        if name.startswith("orders"):
+            store.new_generation(lease, [StreamId(None, "orders")])
+        store.release(lease)
+    store.close()
+    shown = site.ask("/").text
+    assert "orders-from-elsewhere" in shown and "source-fakr" not in shown

@@ -34,7 +34,11 @@ def report_text(
             yield f"and {text.counted(len(streams) - _SHOWN, 'more stream')}"
         yield ""
     mark, colour = _MARKS.get(fields["status"], ("✗", "red"))
-    yield Text.assemble((f"{mark} {fields['status']}", colour), _outcome(fields, streams))
+    if (untried := _untried(fields, streams)) is not None:
+        mark, colour = _MARKS["partial"]
+        yield Text.assemble((f"{mark} nothing to try", colour), untried)
+    else:
+        yield Text.assemble((f"{mark} {fields['status']}", colour), _outcome(fields, streams))
     if fields.get("time"):
         yield f"  time      {_time(fields['time'], fields['seconds'], fields.get('start'))}"
     follows = (fields.get("error") or {}).get("message") if error_follows else None
@@ -142,6 +146,18 @@ def _fed(shown: list[dict[str, Any]]) -> "RenderableType":
         for s in shown
     ]  # fmt: skip
     return text.grid(headings, rows, set(range(2, len(headings) - 1)))
+
+
+def _untried(fields: dict[str, Any], streams: list[dict[str, Any]]) -> str | None:
+    """Formats the outcome of a retry that had no reject to try and no rows of earlier runs to load;
+    None: of any other run."""
+    retried = fields.get("retried")
+    if fields["status"] != "succeeded" or retried is None or retried["tried"]:
+        return None
+    if any(stream["written"] for stream in streams):
+        return None
+    left = sum(each["rejects"] for each in retried["left"])
+    return f": {text.counted(left, 'reject')} left (the notes say why)" if left else ": no rejects"
 
 
 def _outcome(fields: dict[str, Any], streams: list[dict[str, Any]]) -> str:

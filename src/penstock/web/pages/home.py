@@ -2,6 +2,8 @@
 jobs.
 """
 
+from collections.abc import Collection, Iterator
+from itertools import islice
 from typing import Any
 
 from starlette.requests import Request
@@ -28,20 +30,26 @@ def pipelines(site: Site, request: Request) -> Response:
     store = open_store(site.home.state_url())
     try:
         cards = [_card(site, store, each) for each in files]
-        known = store.pipelines()
+        there = {each.name for each in files}
+        others = list(_others(store, there)) if len(names) <= _SIZE else []
     finally:
         store.close()
-    there = {each.name for each in files}
-    others = [name for name in known if name not in there] if len(names) <= _SIZE else []
     values: dict[str, Any] = {
         "cards": cards,
-        "others": others[:_SIZE],
+        "others": others,
         "found": len(names),
         "number": number,
         "pages": -(-len(names) // _SIZE),
         "nav": "home",
     }
     return site.page(request, "home.html", values)
+
+
+def _others(store: Store, there: Collection[str]) -> Iterator[str]:
+    """Yields the names of other pipelines whose streams are known: a run of a misspelt connector
+    leaves a name and nothing else."""
+    names = (name for name in store.pipelines() if name not in there and store.known_streams(name))
+    return islice(names, _SIZE)
 
 
 def _card(site: Site, store: Store, each: FolderFile) -> dict[str, Any]:
