@@ -72,6 +72,9 @@ def test_a_name_is_exactly_that_package(index: Path, home: Path, said: list[str]
         entry = ensure(singer("singer:tap-x"), home, progress)
         assert (entry.environment.package, entry.environment.version) == ("tap-x", "1.0")
     assert ensure(singer("singer:tap-x"), home, progress, upgrade=True) == entry
+    with pytest.raises(SourceError) as caught:
+        ensure(singer("singer:tap-x@9.0"), home, progress)
+    assert caught.value.hint == "the newest version is 1.0"
 
 
 def test_every_package_that_may_be_meant_is_named(index: Path, home: Path, progress):
@@ -128,7 +131,7 @@ def test_what_is_nowhere_names_what_was_tried(index: Path, home: Path, progress)
     with pytest.raises(SourceError) as caught:
         ensure(singer("singer:tap-nope@1.0"), home, progress)
     assert caught.value.code == "connector.not_found"
-    assert "tried package tap-nope" in caught.value.message
+    assert "no package tap-nope" in caught.value.message
     with pytest.raises(SourceError) as caught:
         ensure(before("singer:tap-nope@1.0"), home, progress)
     for name in ("tap-nope==1.0", "meltanolabs-tap-nope==1.0", "pipelinewise-tap-nope==1.0"):

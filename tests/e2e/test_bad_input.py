@@ -270,7 +270,7 @@ def test_unknown_connector_name_says_what_was_tried(quiet: Site) -> None:
         f"parquet:{quiet.lake}",
         code="connector.not_found",
         exit_code=4,
-        says=["was not found; tried package airbyte-source-no-such-thing-4711"],
+        says=["not found: the index of packages has no package airbyte-source-no-such-thing-4711"],
     )
 
 

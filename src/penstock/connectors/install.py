@@ -114,7 +114,11 @@ def _named(
 
 def _meant(wanted: PackageRequest, others: list[PackageRequest], connectors: Path) -> str | None:
     """Returns a hint for a name that the index lacks: longer names that it has, or a similar known
-    name."""
+    name. None: it has the name, without the version."""
+    if wanted.version and _exists(
+        msgspec.structs.replace(wanted.candidates[0], version=None), BuildPolicy(connectors)
+    ):
+        return None
     alone = [msgspec.structs.replace(other, version=None) for other in others]
     named = [o.package for o in alone if _exists(o, BuildPolicy(connectors))]
     if named:
@@ -359,12 +363,13 @@ def _look_up_failed(wanted: PackageRequest, words: str, builds: BuildPolicy) -> 
     no_version = "there is no version of" in words or " available and you require" in words
     if not (missing or no_version):
         return _failed(wanted, words)
-    tried = f"package {wanted.package}"
+    where = f"connector {wanted.reference!r} was not found: the index of packages has no"
     if no_version:
-        tried += f", version {wanted.version}"
+        message = f"{where} version {wanted.version} of {wanted.package}. Its answer:\n{words}"
         newest = _exists(msgspec.structs.replace(wanted, version=None), builds)
         hint = f"the newest version is {newest}" if newest else "leave the version out"
     else:
+        message = f"{where} package {wanted.package}"
         hint = f"check the name; a local one is {wanted.protocol}:./path/to/executable"
         for prefix in wanted.prefixes:
             if wanted.name.startswith(wanted.prefixes):
@@ -375,12 +380,7 @@ def _look_up_failed(wanted: PackageRequest, words: str, builds: BuildPolicy) -> 
             if _exists(other, builds):
                 hint = f"did you mean {wanted.protocol}:{name} ?"
                 break
-    return ConnectorError(
-        f"connector {wanted.reference!r} was not found; tried {tried}. The index's answer:\n"
-        f"{words}",
-        code="connector.not_found",
-        hint=hint,
-    )
+    return ConnectorError(message, code="connector.not_found", hint=hint)
 
 
 def _exists(wanted: PackageRequest, builds: BuildPolicy) -> str | None:
