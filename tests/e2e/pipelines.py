@@ -188,7 +188,7 @@ class Site:
             limit=limit,
             full_refresh=full_refresh,
             recreate=recreate,
-            ends_histories=ends_histories,
+            yes=ends_histories,
         )
         assert_adds_up(report)
         assert_all_time_is_named(report)

@@ -107,3 +107,37 @@ def test_L3_the_hints_of_a_restored_home_and_of_a_lost_table_run_as_printed(site
     assert recreate[1:3] == ["run", "p/shop.yaml"] and adopt[-2] == "--home"
     assert here.cli(*adopt[1:], **away).code == 0
     assert here.cli(*recreate[1:], **away).code == 0
+
+
+@pytest.mark.parametrize("format", ["parquet", "delta"])
+def test_L1_a_pipeline_does_not_replace_the_rows_of_another_one_unasked(
+    site: MakeSite, format: str
+) -> None:
+    """A newcomer's report: the second run was exactly-once, and the first pipeline went on from its
+    state without its rows."""
+    here = site(format, streams=1)
+
+    def file(pipeline: str, mode: str, records: int) -> str:
+        streams = [{"name": "s0", "mode": mode}]
+        document = here.document({"records": records}, streams=streams, pipeline=pipeline)
+        path = here.folder / f"{pipeline}.yaml"
+        path.write_text(json.dumps(document))
+        return str(path)
+
+    orders, other = file("orders", "upsert", 5), file("other", "full_refresh_overwrite", 3)
+    assert here.cli("run", orders).code == 0
+    planned = here.cli("plan", other, "--json")
+    assert planned.code == 2 and "rows of the pipeline 'orders'" in planned.json["problems"][0]
+    told = here.cli("run", other, "--json")
+    assert (told.code, told.error["code"]) == (2, "config.other_pipeline"), told.out
+    assert len(here.rows("s0")) == 5
+    assert here.cli("run", file("adds", "append", 2)).code == 0, "others may add rows"
+    assert len(here.rows("s0")) == 7
+    (asked,) = commands(told.error["hint"])
+    done = here.cli(*asked[1:], "--json")
+    assert done.code == 0 and any("'orders'" in note for note in done.json["notes"]), done.out
+    assert len(here.rows("s0")) == 3
+    again = here.cli("run", other, "--json")
+    assert again.code == 0 and not any("'orders'" in note for note in again.json["notes"])
+    assert here.cli("run", orders, "--recreate", "--yes").code == 0
+    assert len(here.rows("s0")) == 5

@@ -159,7 +159,7 @@ def run(
             full_refresh=full_refresh,
             refresh=refresh,
             recreate=recreate,
-            ends_histories=how.get("yes", False),
+            yes=how.get("yes", False),
             daemon=daemon,
             cancel=cancel,
         )

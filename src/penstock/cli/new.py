@@ -40,6 +40,7 @@ from penstock.model.catalog import ConnectorSpec
 from penstock.terminal.progress import watching
 
 if TYPE_CHECKING:
+    from penstock.config.pipeline import Pipeline
     from penstock.connectors.reference import ConnectorRef
 
 _DESTINATION = "parquet:./lake"
@@ -92,20 +93,9 @@ def new(
         _end(surface, into, AskedRole.destination, destination_config, install, yes),
     ]
     ends = [end._replace(given={**end.given, **user.answers(end)}) for end in ends]
-    ends = [
-        end._replace(
-            use=as_written_in(path.parent, end.use), given=as_written_in(path.parent, end.given)
-        )
-        for end in ends
-    ]
+    ends = [_placed(end, path.parent) for end in ends]
     text, variables = pipeline_text(name, *ends)
-    try:
-        with path.open("x", encoding="utf-8") as written:
-            written.write(text)
-    except FileExistsError:
-        raise _there_already(path) from None
-    except OSError as e:
-        raise ConfigError(f"{path} cannot be written: {e.strerror}", code="config.file") from None
+    _write_new(path, text)
     missing = [v.name for v in variables if v.name not in os.environ]
     answer: dict[str, Any] = {
         "file": str(path),
@@ -116,17 +106,36 @@ def new(
     code = 0
     if not missing:
         pipeline = load_pipeline(path, env=os.environ)
-        surface.output.hide(pipeline.secret_values)
-        try:
-            result = checked(pipeline_checked(surface, pipeline, yes=yes))
-            code = check_code(result)
-        except PenstockError as e:  # the file exists in any case
-            error = e.as_report()
-            result = {"status": "failed", "message": error["message"], "error": error}
-            code = e.exit_code
-        answer["check"] = result
+        answer["check"], code = _check(surface, pipeline, yes=yes)
     surface.output.answer(answer, lambda: _text(path, variables, missing, answer["check"]))
     return code
+
+
+def _placed(end: FileEnd, folder: Path) -> FileEnd:
+    """Returns the end with its paths as a file in ``folder`` writes them."""
+    return end._replace(use=as_written_in(folder, end.use), given=as_written_in(folder, end.given))
+
+
+def _write_new(path: Path, text: str) -> None:
+    """Raises ``ConfigError`` where the file exists or cannot be written."""
+    try:
+        with path.open("x", encoding="utf-8") as written:
+            written.write(text)
+    except FileExistsError:
+        raise _there_already(path) from None
+    except OSError as e:
+        raise ConfigError(f"{path} cannot be written: {e.strerror}", code="config.file") from None
+
+
+def _check(surface: Surface, pipeline: "Pipeline", *, yes: bool) -> tuple[dict[str, Any], int]:
+    """Returns the answer of ``penstock check`` and its exit code: the file exists in any case."""
+    surface.output.hide(pipeline.secret_values)
+    try:
+        result = checked(pipeline_checked(surface, pipeline, yes=yes))
+    except PenstockError as e:
+        error = e.as_report()
+        return {"status": "failed", "message": error["message"], "error": error}, e.exit_code
+    return result, check_code(result)
 
 
 def _text(

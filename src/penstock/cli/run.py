@@ -173,14 +173,9 @@ def run(
     pipeline files or a folder: each of its pipelines, one after the other."""
     more = {"lanes": lanes, "max_rejected": max_rejected}
     options: dict[str, Any] = {
-        "dry_run": dry_run,
-        "limit": limit,
-        "full_refresh": full_refresh,
-        "refresh": refresh,
-        "recreate": recreate,
-        "ends_histories": yes,
-        "daemon": not no_daemon,
-    }
+        "dry_run": dry_run, "limit": limit, "full_refresh": full_refresh, "refresh": refresh,
+        "recreate": recreate, "yes": yes, "daemon": not no_daemon,
+    }  # fmt: skip
     words, given = _given(streaming, building, more)
     from penstock.engine.inspect.plan_check import consents
 
@@ -191,13 +186,17 @@ def run(
             _refuse_profile(wanted, profile)
             settle(surface, consents(wanted, surface.home), yes=yes)
             return shown_run(surface, wanted, {**options, "profile": profile})
+    _refuse_profile_of_many(profile)
+    return _run_project(surface, found, options, yes=yes)
+
+
+def _refuse_profile_of_many(profile: Path | None) -> None:
     if profile is not None:
         raise ConfigError(
             "--profile covers one run; several pipelines are given",
             code="config.profile",
             hint="give one pipeline file, or a source and a destination",
         )
-    return _run_project(surface, found, options, yes=yes)
 
 
 @contextmanager

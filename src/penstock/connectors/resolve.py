@@ -85,14 +85,8 @@ def resolve(
     files = manifests_of(ref) if role == "source" else None
     entry = None
     if ref.kind is RefKind.image:
-        launch = image_launch(
-            ref,
-            role,
-            env_keys,
-            how.get("container", ContainerSettings()),
-            how.get("progress", quiet),
-            upgrade=upgrade,
-        )
+        container, progress = how.get("container", ContainerSettings()), how.get("progress", quiet)
+        launch = image_launch(ref, role, env_keys, container, progress, upgrade=upgrade)
     elif ref.kind is RefKind.component:
         launch = component_launch(ref, here, connectors, how.get("settings", {}))
     elif ref.kind is RefKind.query:

@@ -73,7 +73,6 @@ def write_changes(
     each kind, including unchanged and unsent ones.
 
     ``carried``: columns at the end of ``rows`` that are not values, and are written with them.
-
     Writes the rows that are sent, those that are refused (a key that is null or duplicate), and, if
     only changed rows are sent, the new ones, which are known from then on; also unchanged ones if
     ``recheck`` requires them. Any other row stays as the snapshot has it. Raises ``SourceError`` if
@@ -87,9 +86,9 @@ def write_changes(
     kind = _kind(joined, values, before, keys, inserts=Change.changed not in sends)
     gone = F.col(_HERE).isNull()
     chosen = [
-        (
-            F.when(gone, before[name]).otherwise(F.col(name)) if name in before else F.col(name)
-        ).alias(name)
+        F.when(gone, before[name]).otherwise(F.col(name)).alias(name)
+        if name in before
+        else F.col(name)
         for name in values
     ]
     wanted = {change.value for change in sends}

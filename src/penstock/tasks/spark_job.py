@@ -66,7 +66,6 @@ def on_spark(spark: "SparkSession", folder: Path, local: bool) -> Submit:
         with storage(folder, "write to"):
             path, pad, mac = key = put_job(folder, packed(job, os.environb if local else None))
         alive = f"{path}.alive"
-
         wanted = None if local else _version()
         worker, raised, other = worker_namer(), _RAISED, _OTHER_PENSTOCK
 
@@ -74,10 +73,9 @@ def on_spark(spark: "SparkSession", folder: Path, local: bool) -> Submit:
             if wanted is not None:
                 from importlib.metadata import distributions
 
-                for found in distributions(name="penstock"):
-                    if found.version != wanted:
-                        raise RuntimeError(f"{other}{found.version} ")
-                    break
+                found = next((d.version for d in distributions(name="penstock")), wanted)
+                if found != wanted:
+                    raise RuntimeError(f"{other}{found} ")
             from penstock.tasks.child_process import supervise_packed
             from penstock.tasks.job_file import JobKey, take_job
 
@@ -104,8 +102,7 @@ def on_spark(spark: "SparkSession", folder: Path, local: bool) -> Submit:
             return _while_alive(collected, Path(alive), module, working)
         except Exception as e:
             ours = isinstance(e, PySparkException | PenstockError | NoSlot)
-            death = None if ours else java_death(DEATH_SECONDS)
-            if death is not None:
+            if not ours and (death := java_death(DEATH_SECONDS)) is not None:
                 raise death from None
             raise
         finally:

@@ -164,20 +164,9 @@ def decide(
     state, where states are acked one by one. ``ended``: streams that their source completed in this
     sync, with the newest visible generation of each: a later version is complete, even if an
     earlier epoch read it entirely. ``refreshes``: those that were requested."""
-    refreshes = refreshes or Refreshes()
-    groups: list[GroupIntent] = []
+    refreshes, groups = refreshes or Refreshes(), list[GroupIntent]()
     generations: dict[tuple[StreamId, int], list[PendingSlice]] = {}
-    streams: dict[StreamId, list[Segment]] = {}
-    shared: list[Segment] = []
-    spent: list[Segment] = []
-    for segment in segments:
-        wanted = _unconsumed(segment, consumed)
-        if not wanted:
-            spent.append(segment)
-        elif segment.scope is not None and segment.scope.stream is not None:
-            streams.setdefault(segment.scope.stream, []).append(segment)
-        elif segment.scope is not None:
-            shared.append(segment)
+    streams, shared, spent = _by_scope(segments, consumed)
     for segment in (
         *shared,
         *(s for n, ordered in streams.items() if n not in blocked for s in ordered),
@@ -192,10 +181,7 @@ def decide(
     if tied and waits:
         complete, waiting = _generations(generations, excluded | tied, ended or {})
     whole = [p for p in complete if p.version is None]
-    scopes = {s.id: None if s.scope is None else s.scope.stream for s in segments}
-    cuts: dict[StreamId | None, list[_Published]] = {}
-    for version in sorted((p for p in complete if p.version is not None), key=lambda p: p.last):
-        cuts.setdefault(scopes[version.last], []).append(version)
+    cuts = _cuts(complete, {s.id: None if s.scope is None else s.scope.stream for s in segments})
     for stream, ordered in streams.items():
         if stream not in blocked | deferred:
             live = [s for s in ordered if not any(x.fills_generation for x in s.slices)]
@@ -220,6 +206,34 @@ def decide(
         spent=tuple(spent),
         held=tuple(open_states) if held else (),
     )
+
+
+def _by_scope(
+    segments: Sequence[Segment], consumed: set[ConsumedSlice]
+) -> tuple[dict[StreamId, list[Segment]], list[Segment], list[Segment]]:
+    """Returns the segments of each stream's own state, those of the shared state, and those of
+    which nothing is left to load."""
+    streams: dict[StreamId, list[Segment]] = {}
+    shared: list[Segment] = []
+    spent: list[Segment] = []
+    for segment in segments:
+        if not _unconsumed(segment, consumed):
+            spent.append(segment)
+        elif segment.scope is not None and segment.scope.stream is not None:
+            streams.setdefault(segment.scope.stream, []).append(segment)
+        elif segment.scope is not None:
+            shared.append(segment)
+    return streams, shared, spent
+
+
+def _cuts(
+    complete: "Sequence[_Published]", scopes: Mapping[SegmentId, StreamId | None]
+) -> "dict[StreamId | None, list[_Published]]":
+    """Returns the complete versions in order of their last segments, by its scope."""
+    cuts: dict[StreamId | None, list[_Published]] = {}
+    for version in sorted((p for p in complete if p.version is not None), key=lambda p: p.last):
+        cuts.setdefault(scopes[version.last], []).append(version)
+    return cuts
 
 
 def _joined(groups: list[GroupIntent], published: Sequence[GroupIntent]) -> list[GroupIntent]:

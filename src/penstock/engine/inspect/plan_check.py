@@ -31,7 +31,7 @@ from penstock.engine.plan.endpoint import (
     running_folder,
 )
 from penstock.engine.plan.load_ways import host_notes, load_way
-from penstock.engine.plan.lost_tables import found_tables, lost_tables
+from penstock.engine.plan.lost_tables import found_tables, lost_tables, replaced_rows
 from penstock.engine.plan.nested_tables import rewritten_tables
 from penstock.engine.plan.notes_of_streams import joined_notes
 from penstock.engine.plan.open_source import source_of, source_reference
@@ -108,7 +108,7 @@ def plan_pipeline(pipeline: Pipeline, home: Home, *, observer: RunObserver) -> d
             commands.error(e)
             answer["problems"] = bounded_data(e.problems or [_with_ways(e)])
             return answer
-        answer["problems"] = lost_tables(pipeline, store, home, prepared.plan.streams)
+        answer["problems"] = _problems_of_tables(pipeline, store, home, prepared)
         answer["notes"] += placed.notes
         answer["notes"] += found_tables(pipeline, store, prepared.plan.streams)
         lines, notes = prepared.effective_limits()
@@ -134,10 +134,21 @@ def plan_pipeline(pipeline: Pipeline, home: Home, *, observer: RunObserver) -> d
         return answer
 
 
+def _problems_of_tables(
+    pipeline: Pipeline, store: Store, home: Home, prepared: Prepared
+) -> list[str]:
+    planned, destination = prepared.plan.streams, prepared.destination
+    problems = lost_tables(pipeline, store, home, planned)
+    if destination.has_tables:
+        others = replaced_rows(pipeline, store, home, planned, destination.place.location)
+        problems += [] if others is None else [_with_ways(others)]
+    return problems
+
+
 def _with_ways(error: ConfigError) -> str:
-    """Returns the error's text; for an error about a place, with its hint, which has the ways
-    out."""
-    placed = error.code in ("config.other_place", "config.other_folder")
+    """Returns the error's text; for an error about a place or a table, with its hint, which
+    has the ways out."""
+    placed = error.code in ("config.other_place", "config.other_folder", "config.other_pipeline")
     return f"{error.message}. {error.hint}" if placed else error.message
 
 

@@ -145,7 +145,23 @@ def with_history(configured: ConfiguredStream) -> ConfiguredStream:
     return msgspec.structs.replace(configured, history=True, replaces=full)
 
 
-def refuse(
+def settled(
+    configured: ConfiguredStream,
+    disposition: WriteDisposition,
+    schema: RowSchema,
+    kept: KeptHistories,
+    table: TableName,
+) -> WriteDisposition:
+    """Returns the disposition with whether the load ends its table's history. Raises
+    ``ConfigError`` (``config.history``) as :func:`_refuse`."""
+    if kept.ends and not configured.history:
+        ends = kept.has(configured, table)
+        disposition = msgspec.structs.replace(disposition, ends_history=ends)
+    _refuse(configured, disposition, schema, kept, table)
+    return disposition
+
+
+def _refuse(
     configured: ConfiguredStream,
     disposition: WriteDisposition,
     schema: RowSchema,

@@ -1,5 +1,6 @@
 """Finds tables that lack loads which the ledger committed before a run: they were moved or deleted,
-or belong to another home (L3). Notes tables that exist though the store has no load of them.
+or belong to another home (L3). Notes tables that exist though the store has no load of them, and
+finds those whose rows of another pipeline a run would replace.
 
 Reads the load numbers that the tables store, without Spark. Not here: the comparison that each load
 makes again (``tables.contract.already_committed``), which folder a pipeline means (``place``).
@@ -7,7 +8,7 @@ Neighbours: ``place``, ``engine.run`` and ``engine.inspect.plan_check`` call.
 """
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -17,7 +18,7 @@ from penstock.config.pipeline import Pipeline
 from penstock.engine.channel.named_pipeline import run_command, state_command
 from penstock.engine.plan.destination import table_of
 from penstock.engine.specs.plan import PlannedStream
-from penstock.errors import DestinationError
+from penstock.errors import ConfigError, DestinationError
 from penstock.model.catalog import DestinationSyncMode, StreamId
 from penstock.model.names import split_table
 from penstock.store.contract import ExpectedLoad, Store
@@ -143,6 +144,54 @@ def _what_becomes(stream: PlannedStream) -> str:
     if stream.disposition.mode is DestinationSyncMode.append_dedup:
         return "the rows there stay, and those of a key that comes are replaced"
     return "the rows there stay, and rows are added"
+
+
+def replaced_rows(
+    pipeline: Pipeline,
+    store: Store,
+    home: Home,
+    planned: Sequence[PlannedStream],
+    location: Callable[[TableName], str],
+) -> ConfigError | None:
+    """Returns the error (``config.other_pipeline``) where this pipeline's first load of a table
+    would replace rows that another pipeline of this store committed: that one continues from its
+    state, and never reads them again. None: there are no such tables. ``location``: of a table, as
+    reports name it."""
+    expected = store.expected_loads(pipeline.pipeline)
+    firsts = {location(s.table): s.id for s in planned if s.replaces_table and s.id not in expected}
+    if not firsts:
+        return None
+    wrote = {
+        name: streams
+        for name in store.pipelines()
+        if name != pipeline.pipeline and (streams := _written_by(store, name, firsts))
+    }
+    if not wrote:
+        return None
+    streams = sorted({s for found in wrote.values() for s in found}, key=lambda s: s.key)
+    others = f"the pipeline{'s' if len(wrote) > 1 else ''} {', '.join(map(repr, wrote))}"
+    again = run_command(pipeline, home, "--yes")
+    replaces = "The same run with `--yes`" if again is None else f"`{again}`"
+    return ConfigError(
+        f"{_named(streams, 'has', 'have')} rows of {others}, which this run would replace: whoever "
+        "wrote them continues from its state and does not read them again",
+        code="config.other_pipeline",
+        hint="write another `path:`, `namespace:` or `prefix:` to keep the rows apart. "
+        f"{replaces} replaces them; a run of the other pipeline with `--recreate` brings its rows "
+        "back",
+    )
+
+
+def _written_by(store: Store, other: str, tables: Mapping[str, StreamId]) -> list[StreamId]:
+    """Returns the streams of ``tables`` into whose table the other pipeline committed loads."""
+    loaded, found = store.expected_loads(other), set[StreamId]()
+    if loaded:
+        for report in store.runs(other, _REPORTS):
+            for each in report.get("streams") or ():
+                written = StreamId(each.get("namespace"), each["name"]) in loaded
+                if written and each.get("table") in tables:
+                    found.add(tables[each["table"]])
+    return sorted(found, key=lambda s: s.key)
 
 
 def old_lake(pipeline: Pipeline, store: Store) -> str | None:

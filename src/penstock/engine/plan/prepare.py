@@ -214,30 +214,17 @@ def _prepared(
     rules = _with_stored(pipeline, rules, catalog, store, destination)
     cores = os.cpu_count() or 1
     plan = plan_streams(
-        pipeline,
-        catalog,
-        rules,
-        known=known,
-        states=saved,
-        sealed=() if stateless else sealed,
-        cores=cores,
-        spec=source.connector.spec() if source.package.sharding is not None else None,
+        pipeline, catalog, rules, known=known, states=saved, sealed=() if stateless else sealed,
+        cores=cores, spec=source.connector.spec() if source.package.sharding is not None else None,
         slots=local_slots(choose_master(pipeline.spark.master, cores, 1)),
-        changes_config=source.changed_before,
-        stateless=stateless,
+        changes_config=source.changed_before, stateless=stateless,
         brought=lambda: brought_by_user(store.state_history(pipeline.pipeline, HISTORY_KEPT)),
-    )
+    )  # fmt: skip
     prepared = Prepared(
-        pipeline=pipeline,
-        source=source,
-        destination=destination,
-        catalog=catalog,
-        plan=plan,
-        rules=rules,
-        states=role if plan.open else role.reading(_positions(plan, earlier)),
-        transforms=tuple(transforms),
-        queries=queries,
-    )
+        pipeline=pipeline, source=source, destination=destination, catalog=catalog, plan=plan,
+        rules=rules, states=role if plan.open else role.reading(_positions(plan, earlier)),
+        transforms=tuple(transforms), queries=queries,
+    )  # fmt: skip
     prepared.plan = msgspec.structs.replace(plan, notes=_notes(prepared, outline))
     _reads(source, plan)
     _fits(destination, plan)

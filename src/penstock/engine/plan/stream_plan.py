@@ -251,38 +251,28 @@ def _planned(
     """Adds columns and table to a configured stream. ``named``: cleaned names that earlier runs
     gave to columns and to fields inside them. ``undeclared``: columns of properties that its schema
     does not declare."""
-    package, transforms, queried = rules.package, rules.transforms, rules.queried
+    package, queried = rules.package, rules.queried
     reserved = () if rules.metadata is None else msgspec.structs.astuple(rules.metadata)
     read = source_columns(
-        configured,
-        settings,
-        package.schema,
-        named=named[0],
-        nested=named[1],
-        reserved=reserved,
-        deleted_at=package.deleted_at_field,
-        undeclared=undeclared,
-    )
-    space, name = split_table(table_name)
-    table = TableName(space, name)
+        configured, settings, package.schema, named=named[0], nested=named[1], reserved=reserved,
+        deleted_at=package.deleted_at_field, undeclared=undeclared,
+    )  # fmt: skip
+    table = TableName(*split_table(table_name))
     kept = _kept_types(configured, read.schema, rules, table)
     declared = {f.source: f.type for f in read.schema.fields if f.source in kept}
     schema = with_types(read.schema, kept)
     given, chain = None, None
-    if transforms:
+    if rules.transforms:
         known = None if before is None else before.chain
         given, chain = schema, plan_chain(
-            transforms, schema, configured, outline=rules.outline, before=known, showed=showed,
-            mark=read.names.get(package.deleted_at_field or ""),
+            rules.transforms, schema, configured, outline=rules.outline, before=known,
+            showed=showed, mark=read.names.get(package.deleted_at_field or ""),
         )  # fmt: skip
         schema = chain.schema
     mode = configured.destination_sync_mode
     schema, exact = _with_exact_keys(schema, read.declared, configured, settings, rules, table)
     disposition = _disposition(configured, settings, schema, rules, read.names)
-    if rules.kept_histories.ends and not configured.history:
-        ends = rules.kept_histories.has(configured, table)
-        disposition = msgspec.structs.replace(disposition, ends_history=ends)
-    histories.refuse(configured, disposition, schema, rules.kept_histories, table)
+    disposition = histories.settled(configured, disposition, schema, rules.kept_histories, table)
     planned_stream = PlannedStream(
         configured=configured,
         schema=schema,
@@ -306,14 +296,19 @@ def _planned(
         retry_rejected=_retry_rejected(configured, settings),
         deleted_at=_deleted_at(configured, package, schema, read.names),
     )
-    if Change.removed in configured.sends and deletions_lost(planned_stream, package):
+    _refuse_lost_deletions(planned_stream, package)
+    return as_shown(planned_stream, (), {})
+
+
+def _refuse_lost_deletions(planned: PlannedStream, package: ProtocolPackage) -> None:
+    """Raises ``ConfigError`` (``config.deletions_lost``)."""
+    if Change.removed in planned.configured.sends and deletions_lost(planned, package):
         raise ConfigError(
             f"its transforms leave out {package.deleted_at_field}: removals would be written as"
             " rows that are there",
             code="config.deletions_lost",
             hint="select it too, or choose a mode that sends no removals",
         )
-    return as_shown(planned_stream, (), {})
 
 
 def _with_exact_keys(

@@ -57,6 +57,13 @@ from penstock.store.remembered import Remembered, TableNames, UsedModes
 _SHOWN = 10  # columns in a note
 
 
+_CDC = (
+    "cdc: the source drops changes once they are read; after a failure, changes that no state "
+    "covers are kept and may come twice; a kill loses unsealed changes if the source drops them "
+    "before it sends them"
+)
+
+
 class StreamsPlan(msgspec.Struct, frozen=True, kw_only=True):
     """The planned streams of a run. ``gone``: streams, configured or synced before, that the source
     no longer has; their tables are kept. ``found``: what the store must remember. ``open``: the
@@ -104,15 +111,9 @@ def plan_streams(
     nested, nested_notes = nested_tables(streams, rules.destination)
     problems += nested
     if problems:
-        raise ConfigError(
-            f"the pipeline {pipeline.pipeline!r} cannot run as it is",
-            code="config.streams",
-            problems=problems,
-            hint=None
-            # the author of a query knows its columns; places of tables do not concern the source
-            if spec_of(package.name).queries or problems == nested
-            else "`penstock discover` shows the source's streams and what each supports",
-        )
+        # the author of a query knows its columns; places of tables do not concern the source
+        known_columns = spec_of(package.name).queries or problems == nested
+        raise _cannot_run(pipeline, problems, see_discover=not known_columns)
     lanes, notes = _lanes(pipeline, len(streams), states, cores)
     role = state_role(package, earlier, known, catalog.streams)
     unread = unread_streams(
@@ -122,22 +123,64 @@ def plan_streams(
     if not stateless:
         notes += _given(pipeline, streams, role, states, known, unread)
         refuse_left_out(pipeline, streams, role, [*states, *sealed], earlier)
-    if package.sharding is not None and pipeline.resources is not None and spec is not None:
-        role, resources, most = package.sharding, pipeline.resources, slots or cores
-        streams = [_sharded(s, resources, role, spec, most) for s in streams]
-        lanes = max([lanes, *(s.shards for s in streams)])
+    streams = _in_shards(pipeline, streams, package, spec, slots or cores)
+    lanes = max([lanes, *(s.shards for s in streams)])
     if changes_config and lanes > 1:
         lanes, notes = 1, ["the source changes its own configuration: it is read in one lane"]
-    notes += refresh_notes(pipeline, streams, earlier)
+    notes += _notes(pipeline, catalog, rules, streams, chosen, known)
+    notes += [*nested_notes, *catalog.notes, *(_gone(stream, catalog) for stream in gone)]
+    planned = [msgspec.structs.replace(s, lane=index % lanes) for index, s in enumerate(streams)]
+    found = to_remember(rules, planned, only(called, (s.id for s in streams)))
+    # A state may name streams that are not read.
+    every = names_in_states(package, catalog.streams)
+    found = msgspec.structs.replace(found, state_names={**every, **found.state_names})
+    return StreamsPlan(
+        streams=tuple(planned), lanes=lanes, notes=tuple(notes), gone=tuple(gone), found=found,
+        open=catalog.open, unread=unread,
+    )  # fmt: skip
+
+
+def _in_shards(
+    pipeline: Pipeline,
+    streams: list[PlannedStream],
+    package: ProtocolPackage,
+    spec: ConnectorSpec | None,
+    most: int,
+) -> list[PlannedStream]:
+    """Returns the streams with the number of shards in which each is read, ``most`` at most."""
+    role, resources = package.sharding, pipeline.resources
+    if role is None or resources is None or spec is None:
+        return streams
+    return [_sharded(s, resources, role, spec, most) for s in streams]
+
+
+def _cannot_run(pipeline: Pipeline, problems: list[str], *, see_discover: bool) -> ConfigError:
+    return ConfigError(
+        f"the pipeline {pipeline.pipeline!r} cannot run as it is",
+        code="config.streams",
+        problems=problems,
+        hint="`penstock discover` shows the source's streams and what each supports"
+        if see_discover
+        else None,
+    )
+
+
+def _notes(
+    pipeline: Pipeline,
+    catalog: Catalog,
+    rules: StreamRules,
+    streams: Sequence[PlannedStream],
+    chosen: Sequence[tuple[Stream, StreamSettings]],
+    known: Set[StreamId],
+) -> list[str]:
+    """Returns the notes on how the streams are read and on their tables. ``chosen``: each stream
+    with its options."""
+    notes = [*refresh_notes(pipeline, streams, rules.earlier)]
     notes += separated((s.id for s in streams), known)
     if catalog.open:
         notes.append("the source shows its streams only while it is read")
     if any(s.configured.sync_mode is SyncMode.cdc for s in streams):
-        notes.append(
-            "cdc: the source drops changes once they are read; after a failure, changes that no "
-            "state covers are kept and may come twice; a kill loses unsealed changes if the "
-            "source drops them before it sends them"
-        )
+        notes.append(_CDC)
     chosen_cursors = {stream.id: settings.cursor_field for stream, settings in chosen}
     for s in streams:
         if s.id in rules.cursors and not (chosen_cursors[s.id] or s.configured.refreshes):
@@ -145,23 +188,7 @@ def plan_streams(
         notes += table_notes(s, rules, rules.earlier.columns.get(s.id, {}))
     notes += without_history(streams, {s.id: each.history for s, each in chosen})
     notes += turning(streams, rules.kept_histories)
-    notes += repeats(streams, rules.destination)
-    notes += nested_notes
-    notes += [*catalog.notes, *(_gone(stream, catalog) for stream in gone)]
-    planned = [msgspec.structs.replace(s, lane=index % lanes) for index, s in enumerate(streams)]
-    found = to_remember(rules, planned, only(called, (s.id for s in streams)))
-    # A state may name streams that are not read.
-    every = names_in_states(package, catalog.streams)
-    found = msgspec.structs.replace(found, state_names={**every, **found.state_names})
-    return StreamsPlan(
-        streams=tuple(planned),
-        lanes=lanes,
-        notes=tuple(notes),
-        gone=tuple(gone),
-        found=found,
-        open=catalog.open,
-        unread=unread,
-    )
+    return [*notes, *repeats(streams, rules.destination)]
 
 
 def _gone(stream: StreamId, catalog: Catalog) -> str:

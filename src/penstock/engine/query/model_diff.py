@@ -137,9 +137,8 @@ class ModelDiff:
         names = [f.source for f in fields]
         key = tuple(path[0] for path in stream.primary_key)
         places, wanted = [names.index(name) for name in key], columns_of(rows.drop(*carried))
-        sends = self._sends(stream, removes)
+        sends, self.anew = self._sends(stream, removes), False
         home = self._home / folder_of(stream.id)
-        self.anew = False
         before = self._sets(lane.states, stream, key, home)
         read = [self._read(home, name, files) for name, files in before]
         then = key_as_sent(read, wanted, places)
@@ -152,10 +151,7 @@ class ModelDiff:
             was = with_key(was, wanted, places)
         if was is None and any(one.files for one in read):
             self._lost(stream.id, "a column of its primary key has another type now")
-        own = Path(lane.log_root) / "snapshots" / folder_of(stream.id)
-        epoch = f"{lane.epoch:08d}"
-        shutil.rmtree(own / epoch, ignore_errors=True)
-        (own / epoch).mkdir(mode=0o700, parents=True)
+        own, epoch = _own_folder(lane, stream)
         kept = before if was is not None else ()
         if was is not None and (len(before) > MOST_SETS or then != wanted):
             kept = (self._as_one(was, own, epoch),)
@@ -178,17 +174,13 @@ class ModelDiff:
         moved = moved or form != self._form
         last = _state(stream, key, kept, self._rules, self._form) if moved and not files else None
         return StagedRows(
-            files=files,
-            columns=tuple(names),
+            files=files, columns=tuple(names), last=last, at=at, changes=True,
             required=tuple(f.source for f in fields if not f.nullable),
             states=tuple(_state(stream, key, n, *u) for n, u in zip(named, under, strict=False)),
-            last=last,
-            at=at,
-            changes=True,
             removals=Change.removed in stream.sends,
             compared=tuple(places) if self._rules else (),
             folder=str(own / epoch),
-        )
+        )  # fmt: skip
 
     def _sends(self, stream: ConfiguredStream, removes: bool) -> tuple[Change, ...]:
         """Returns the kinds of rows that are sent. ``removes`` False: no removals."""
@@ -425,6 +417,14 @@ def _state(
     form: RowForm | None,
 ) -> str:
     return msgspec.json.encode(DiffState(stream.id.name, key, sets, rules, form)).decode()
+
+
+def _own_folder(lane: LaneJob, stream: ConfiguredStream) -> tuple[Path, str]:
+    """Returns the folder of the stream's sets in the log, and the epoch's empty folder in it."""
+    own, epoch = Path(lane.log_root) / "snapshots" / folder_of(stream.id), f"{lane.epoch:08d}"
+    shutil.rmtree(own / epoch, ignore_errors=True)
+    (own / epoch).mkdir(mode=0o700, parents=True)
+    return own, epoch
 
 
 def _keep_columns(folder: Path, columns: Sequence[DiffColumn]) -> None:

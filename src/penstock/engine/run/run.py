@@ -39,9 +39,9 @@ from penstock.engine.plan.catalog_check import CatalogCheck
 from penstock.engine.plan.destination import destination_of
 from penstock.engine.plan.endpoint import DESTINATION, SOURCE, running_folder
 from penstock.engine.plan.feeder_jobs import rejected_keys
-from penstock.engine.plan.lost_tables import found_tables, refuse_moved
+from penstock.engine.plan.lost_tables import found_tables, refuse_moved, replaced_rows
 from penstock.engine.plan.open_source import source_of, source_reference
-from penstock.engine.plan.place import settle_place, store_place
+from penstock.engine.plan.place import SettledPlace, settle_place, store_place
 from penstock.engine.plan.prepare import Prepared, prepare, remember
 from penstock.engine.plan.source_endpoint import SourceEndpoint
 from penstock.engine.plan.source_protocol import refuse_other_source
@@ -136,14 +136,14 @@ class Run:
         telemetry: Telemetry | None = None,
         began: float | None = None,
         retry: RetryRequest | None = None,
-        ends_histories: bool = False,
+        yes: bool = False,
     ) -> None:
         """``began``: when the process began, if it began for this run (a reading of
         ``time.monotonic``). ``retry``: reads these rejects in place of the source.
-        ``ends_histories``: as in ``prepare``."""
+        ``yes``: as in ``start.run_pipeline``."""
         self.begun = False  # the store has it
         self._asked_retry = retry
-        self._ends_histories = ends_histories
+        self._yes = yes
         self._retry: RejectRetry | None = None
         self._telemetry = telemetry
         self._refresh = refresh or retry is not None
@@ -177,17 +177,7 @@ class Run:
         log.belong_to(lease.state_id)
         self._configs = ConnectorConfigs(self._store, lease)
         self._configs.recover(log.root, self._observer)
-        if not self._dry:
-            note = settle_log(self._store, lease, log, self._home.path, self.id)
-            if note is not None:
-                self._accounting.note(note)
-        env_note = new_names_note(self._pipeline, self._store, lease, keep=not self._dry)
-        if env_note is not None:
-            self._accounting.note(env_note)
-        placed = settle_place(self._pipeline, self._store, self._home)
-        self._pipeline = placed.pipeline
-        for text in placed.notes:
-            self._accounting.note(text)
+        placed = self._settle(lease, log)
         self._refuse_other_source(log)
         if not self._dry and self._served is None:
             self._spark.start_early(stack, pulse.check)
@@ -199,34 +189,14 @@ class Run:
         for text in found_tables(self._pipeline, self._store, prepared.plan.streams):
             self._accounting.note(text)
         self._accounting.expect(s.id for s in prepared.plan.streams)
-        if recreate and not prepared.destination.has_tables:
-            raise ConfigError(
-                "--recreate replaces tables: this destination is a connector",
-                code="config.recreate",
-                hint="use --full-refresh, with overwrite if it can",
-            )
-        if self._asked_retry is not None and not prepared.destination.has_tables:
-            raise _no_table()
+        self._refuse_unfit(prepared, recreate=recreate)
         if self._dry:
-            if self._asked_retry is None:
-                _refuse_consuming(prepared)
             return self._execute_dry(
                 stack, prepared, pulse, log, full_refresh=full_refresh, recreate=recreate
             )
-        if self._asked_retry is not None:
-            leave_unread(prepared, self._store, lease)
-        remember(prepared, self._store, lease)
-        store_place(placed, self._store, lease, prepared.plan.streams)
-        if self._served is None and has_file(self._pipeline):
-            self._store.remember(lease, Remembered(file=used_file(self._pipeline)))
+        self._remember(prepared, placed, lease)
         self._end_keys(lease, log)
-        if recreate:
-            ask_for_refresh(self._store, lease, prepared, self.id, self._started_at)
-        elif full_refresh:
-            prepared.anew = True
-            reset_states(self._store, lease, prepared, self._accounting.note)
-        elif prepared.plan.open and not prepared.served and self._asked_retry is None:
-            reset_overwritten(self._store, lease, prepared, self._accounting.note)
+        self._reset(prepared, lease, full_refresh=full_refresh, recreate=recreate)
         for note in (*prepared.plan.notes, *prepared.effective_limits()[1]):
             self._accounting.note(note)
         run_log = self._run_log(stack, prepared)
@@ -243,6 +213,71 @@ class Run:
         if self._pipeline.keep is not None:
             self._end_old_runs(lease, log, self._pipeline.keep)
         return report
+
+    def _settle(self, lease: Lease, log: FileLog) -> SettledPlace:
+        """Settles what earlier runs and another place may have left, before anything is prepared;
+        notes it."""
+        if not self._dry:
+            note = settle_log(self._store, lease, log, self._home.path, self.id)
+            if note is not None:
+                self._accounting.note(note)
+        env_note = new_names_note(self._pipeline, self._store, lease, keep=not self._dry)
+        if env_note is not None:
+            self._accounting.note(env_note)
+        placed = settle_place(self._pipeline, self._store, self._home)
+        self._pipeline = placed.pipeline
+        for text in placed.notes:
+            self._accounting.note(text)
+        return placed
+
+    def _refuse_unfit(self, prepared: Prepared, *, recreate: bool) -> None:
+        """Raises ``ConfigError`` where what was requested does not go with this source or
+        destination."""
+        if recreate and not prepared.destination.has_tables:
+            raise ConfigError(
+                "--recreate replaces tables: this destination is a connector",
+                code="config.recreate",
+                hint="use --full-refresh, with overwrite if it can",
+            )
+        if self._asked_retry is not None and not prepared.destination.has_tables:
+            raise _no_table()
+        if self._dry and self._asked_retry is None:
+            _refuse_consuming(prepared)
+        if prepared.destination.has_tables and self._served is None and self._asked_retry is None:
+            self._refuse_others(prepared)
+
+    def _refuse_others(self, prepared: Prepared) -> None:
+        """Raises ``ConfigError`` (``config.other_pipeline``); notes it where ``--yes`` was given or
+        nothing is written."""
+        error = replaced_rows(
+            self._pipeline, self._store, self._home, prepared.plan.streams,
+            prepared.destination.place.location,
+        )  # fmt: skip
+        if error is not None and not (self._yes or self._dry):
+            raise error
+        if error is not None:
+            self._accounting.note(error.message)
+
+    def _remember(self, prepared: Prepared, placed: SettledPlace, lease: Lease) -> None:
+        """Saves what later runs must know of this one's plan."""
+        if self._asked_retry is not None:
+            leave_unread(prepared, self._store, lease)
+        remember(prepared, self._store, lease)
+        store_place(placed, self._store, lease, prepared.plan.streams)
+        if self._served is None and has_file(self._pipeline):
+            self._store.remember(lease, Remembered(file=used_file(self._pipeline)))
+
+    def _reset(
+        self, prepared: Prepared, lease: Lease, *, full_refresh: bool, recreate: bool
+    ) -> None:
+        """Gives up the states that this run must not continue from."""
+        if recreate:
+            ask_for_refresh(self._store, lease, prepared, self.id, self._started_at)
+        elif full_refresh:
+            prepared.anew = True
+            reset_states(self._store, lease, prepared, self._accounting.note)
+        elif prepared.plan.open and not prepared.served and self._asked_retry is None:
+            reset_overwritten(self._store, lease, prepared, self._accounting.note)
 
     def _end_old_runs(self, lease: Lease, log: FileLog, seconds: float) -> None:
         """Deletes logs and reports of past runs. This run's work is complete, whether or not this
@@ -352,7 +387,7 @@ class Run:
             recovers=not (self._dry or full_refresh) and _has_sealed(log),
             stateless=full_refresh or self._served is not None,
             recreate=recreate,
-            ends_histories=self._ends_histories,
+            ends_histories=self._yes,
             sealed=self._sealed_states(log),
         )
         return self._with_ends(prepared)
@@ -487,7 +522,7 @@ class Run:
         )
         prepared = prepare(
             self._pipeline, before.source, before.destination, self._store, before.transforms,
-            ends_histories=self._ends_histories,
+            ends_histories=self._yes,
         )  # fmt: skip
         prepared = self._with_ends(prepared)
         self._accounting.plan_again(s.id for s in prepared.plan.streams)

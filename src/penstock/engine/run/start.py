@@ -92,34 +92,27 @@ def run_pipeline(
     model: "Model | None" = None,
     profile: Path | None = None,
     retry: RetryRequest | None = None,
-    ends_histories: bool = False,
+    yes: bool = False,
 ) -> Report:
     """Runs one sync and returns its report. Raises ``PenstockError`` for what fails before it
     begins (configuration, a locked pipeline, a source that does not answer); later failures are in
     the report. ``dry_run`` and ``limit`` read and decode, and keep nothing. ``refresh``: the source
     is discovered before it is read. ``recreate``: read the streams from the start; once one is
     complete, its rows replace those of its table. ``daemon``: an earlier run may have left Spark's
-    JVM, and this one leaves it for the next (``spark.warm.wanted`` decides). ``shared``: keeps the
-    session open after the run, for the next one of this process. ``cancel``: stops this run once it
-    is set. ``model``: what the source ``spark:`` reads, in place of its reference. ``profile``: a
-    file for the run's timeline as trace events (``engine.reporting.timeline``); an unwritable one
-    is refused before the run. ``retry``: reads rejects of earlier runs in place of the source
-    (``engine.run.reject_retry``). ``ends_histories``: tables of streams without a requested history
-    lose theirs. Notifies the pipeline's hooks (``engine.reporting.hooks``) of the run's end, unless
-    nothing is kept, and OpenTelemetry and OpenLineage where the environment requests it
-    (``engine.reporting.telemetry``)."""
+    JVM, and this one leaves it for the next. ``shared``: keeps the session open after the run, for
+    the next one of this process. ``cancel``: stops this run once it is set. ``model``: what the
+    source ``spark:`` reads, in place of its reference. ``profile``: a file for the run's timeline;
+    an unwritable one is refused before the run. ``retry``: reads rejects of earlier runs in place
+    of the source. ``yes`` permits what removes rows: tables of streams without a requested history
+    lose theirs, and rows of other pipelines are replaced."""
     began = process_start.take()
     if profile is not None:
         refuse_unwritable(profile)
-    dry = dry_run or limit is not None
-    hooks = None if dry else Hooks(pipeline, observer)
-    telemetry = None if dry else Telemetry(pipeline, observer)
-    if hooks is not None:
-        hooks.refuse_missing()
+    dry, run = dry_run or limit is not None, None
+    hooks, telemetry = (None, None) if dry else _notified(pipeline, observer)
     run_id, cancel = new_run_id(), cancel or threading.Event()
-    started_at, at, asked = now_text(), time.monotonic(), AskedLog(observer)
     remove_left()
-    run: Run | None = None
+    started_at, at, asked = now_text(), time.monotonic(), AskedLog(observer)
     try:
         with ExitStack() as stack:
             stack.enter_context(_running.one(cancel))
@@ -128,21 +121,12 @@ def run_pipeline(
             run = Run(
                 pipeline, home, store, asked, dry=dry, limit=limit, run_id=run_id,
                 refresh=refresh, daemon=daemon, shared=shared, cancel=cancel, model=model,
-                telemetry=telemetry, began=began, retry=retry, ends_histories=ends_histories,
+                telemetry=telemetry, began=began, retry=retry, yes=yes,
             )  # fmt: skip
             report = run.execute(stack, full_refresh=full_refresh or recreate, recreate=recreate)
-            if profile is not None:
-                try:
-                    run.timeline.write(profile, run.id)
-                except OSError as e:
-                    observer.log("ERROR", "penstock", f"the profile could not be written: {e}")
+            _write_profile(run, profile, observer)
     except Exception as e:
-        error = _in_tree(e, Masker(pipeline.secret_values))
-        CompleteCommands(pipeline, home).error(error)
-        if telemetry is not None:
-            telemetry.failed(run_id, error)
-        if hooks is not None:
-            hooks.failed(error)
+        error = _failed(e, pipeline, home, run_id, telemetry, hooks)
         if not (dry or (run is not None and run.begun)):
             keep_attempt(
                 home, run_id, pipeline.pipeline, started_at, time.monotonic() - at, error,
@@ -151,11 +135,41 @@ def run_pipeline(
         if error is not e and not isinstance(error, Defect):
             raise error from e
         raise
-    run.closed(report)
-    _send_report(run, report, hooks, telemetry, observer)
-    if not dry:
-        _write_closed(run, report, observer)
-    return report
+    return _closed(run, report, hooks, telemetry, observer)
+
+
+def _notified(pipeline: Pipeline, observer: RunObserver) -> tuple[Hooks, Telemetry]:
+    """Returns what is notified of the run's end. Raises ``ConfigError`` where a hook's program is
+    missing."""
+    hooks, telemetry = Hooks(pipeline, observer), Telemetry(pipeline, observer)
+    hooks.refuse_missing()
+    return hooks, telemetry
+
+
+def _write_profile(run: Run, profile: Path | None, observer: RunObserver) -> None:
+    try:
+        if profile is not None:
+            run.timeline.write(profile, run.id)
+    except OSError as e:
+        observer.log("ERROR", "penstock", f"the profile could not be written: {e}")
+
+
+def _failed(
+    failure: Exception,
+    pipeline: Pipeline,
+    home: Home,
+    run_id: str,
+    telemetry: Telemetry | None,
+    hooks: Hooks | None,
+) -> PenstockError:
+    """Returns the failure as an error of the tree, after telemetry and hooks were notified."""
+    error = _in_tree(failure, Masker(pipeline.secret_values))
+    CompleteCommands(pipeline, home).error(error)
+    if telemetry is not None:
+        telemetry.failed(run_id, error)
+    if hooks is not None:
+        hooks.failed(error)
+    return error
 
 
 def _masker(pipeline: Pipeline) -> Masker:
@@ -181,15 +195,16 @@ def _store_of(
     return open_store_of_run(home.state_url(pipeline.state), cancel.is_set, log)
 
 
-def _send_report(
+def _closed(
     run: Run,
     report: Report,
     hooks: Hooks | None,
     telemetry: Telemetry | None,
     observer: RunObserver,
-) -> None:
-    """Sends the report of an ended run to telemetry and hooks. Adds their problems to the report's
-    notes."""
+) -> Report:
+    """Sends the report of an ended run to telemetry and hooks (None: nothing is kept), and adds
+    their problems to its notes."""
+    run.closed(report)
     problems = [] if telemetry is None else run.send_telemetry(telemetry, report)
     report.notes += problems
     if hooks is not None and (problem := hooks.ended(report)) is not None:
@@ -197,6 +212,9 @@ def _send_report(
         report.notes.append(problem)
     for problem in problems:
         observer.note(problem)
+    if hooks is not None:
+        _write_closed(run, report, observer)
+    return report
 
 
 def _write_closed(run: Run, report: Report, observer: RunObserver) -> None:

@@ -45,7 +45,7 @@ def pipelines(site: Site, request: Request) -> Response:
     return site.page(request, "home.html", values)
 
 
-def _others(store: Store, there: Collection[str]) -> Iterator[str]:
+def _others(store: Store, there: Collection[str | None]) -> Iterator[str]:
     """Yields the names of other pipelines whose streams are known: a run of a misspelt connector
     leaves a name and nothing else."""
     names = (name for name in store.pipelines() if name not in there and store.known_streams(name))
