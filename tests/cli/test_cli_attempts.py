@@ -104,6 +104,8 @@ def test_a_broken_file_has_its_own_name(cli: Cli) -> None:
     assert cli("run", str(path)).code == 2
     assert [r["pipeline"] for r in attempts(cli)] == ["sales", "crm"]
     assert [r["pipeline"] for r in attempts(cli, "sales")] == ["sales"]
+    assert cli("run", "sales.yml").code == 2  # there is none, and it is not the pipeline sales
+    assert [r["pipeline"] for r in attempts(cli)] == ["sales.yml", "sales", "crm"]
     assert cli("runs", "nobody").code == 2
 
 

@@ -307,6 +307,9 @@ def test_file_not_found(tmp_path: Path) -> None:
     error = refused(["./source"], cwd=tmp_path)
     assert error.code == "connector.not_found"
     assert str(tmp_path) in str(error)
+    (tmp_path / "my_tap.py").touch()
+    error = refused([str(tmp_path / "my_tpa.py")], cwd=tmp_path)
+    assert str(error).count("my_tpa.py") == 1 and error.hint == "did you mean my_tap.py ?"
 
 
 def test_command_in_working_directory_is_suggested_with_its_path(tmp_path: Path) -> None:

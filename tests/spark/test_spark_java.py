@@ -145,3 +145,10 @@ def test_importing_the_session_module_does_not_import_spark() -> None:
     code = "import sys, penstock.spark.session; sys.exit('pyspark' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], env=dict(os.environ), timeout=60)
     assert done.returncode == 0
+
+
+def test_a_java_that_was_not_ready_in_time_is_no_fault_of_the_configuration() -> None:
+    ended, late = start_failure("", "spark.log"), start_failure("", "spark.log", 300.0)
+    assert (ended.code, ended.exit_code) == ("spark.not_started", 2)
+    assert (late.code, late.exit_code) == ("spark.not_started", 5)
+    assert "after 300 s" in late.message and "run again" in (late.hint or "")

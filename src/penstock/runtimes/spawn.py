@@ -51,12 +51,26 @@ def resolve(command: Sequence[str], path: str, cwd: str | None) -> str:
     raise ConnectorError(f"command not found: {name}", code="connector.not_found", hint=hint)
 
 
+def _near(file: Path) -> str | None:
+    """Returns the name of a similar file in the same folder."""
+    from difflib import get_close_matches  # only this hint needs it
+
+    try:
+        names = [entry.name for entry in os.scandir(file.parent) if entry.is_file()]
+    except OSError:
+        return None
+    return next(iter(get_close_matches(file.name, names, 1, cutoff=0.75)), None)
+
+
 def _usable(file: Path, name: str) -> str:
     if not file.exists():
+        path, near = str(file.absolute()), _near(file)
         raise ConnectorError(
-            f"no such file: {name} (looked for {file.absolute()})",
+            f"no such file: {name}" + ("" if name == path else f" (looked for {path})"),
             code="connector.not_found",
-            hint="check the path; in a pipeline file a relative one counts from the file's folder",
+            hint=f"did you mean {near} ?"
+            if near
+            else "check the path; in a pipeline file a relative one counts from the file's folder",
         )
     if file.is_dir():
         raise ConnectorError(

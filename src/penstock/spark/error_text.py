@@ -173,9 +173,17 @@ def start_failure(log_tail: str, log: str, waited: float | None = None) -> Penst
         )
     lines = [line.strip() for line in log_tail.splitlines() if line.strip()]
     said = next((line for line in lines if "Exception" in line or "Error" in line), "")
-    what = "ended before it was ready" if waited is None else f"was not ready after {waited:.0f} s"
+    said = said or "it printed nothing"
+    if waited is not None:  # nothing of the configuration is known to be wrong
+        return DestinationError(
+            f"Spark's Java process was not ready after {waited:.0f} s: {said}"[:600],
+            code="spark.not_started",
+            where=log,
+            hint="run again: the machine may have been busy (`penstock doctor` checks Java and "
+            "Spark; the log named here has Java's output)",
+        )
     return ConfigError(
-        f"Spark's Java process {what}: {said or 'it printed nothing'}"[:600],
+        f"Spark's Java process ended before it was ready: {said}"[:600],
         code="spark.not_started",
         where=log,
         hint="`penstock doctor` checks Java and Spark; the log named here has Java's output",

@@ -29,7 +29,7 @@ from penstock.spark.warm_jvm import ATTACH_SECONDS, WarmJvm
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-START_SECONDS = 120.0
+START_SECONDS = 300.0
 RELEASE_SECONDS = 2.0  # how long a stopped run lets a JVM live that ran before it
 _AT_START = ("spark.driver.memory", "spark.driver.maxResultSize", "spark.memory.fraction",
              "spark.memory.storageFraction")  # fmt: skip

@@ -83,6 +83,19 @@ def kept_cursor(configured: ConfiguredStream) -> list[str]:
     ]
 
 
+def ignored_cursor(configured: ConfiguredStream, wanted: FieldPath) -> list[str]:
+    """Returns a note where the source defines the stream's cursor, and the user's is another."""
+    stream, cursor = configured.stream, configured.cursor_field
+    incremental = configured.sync_mode is SyncMode.incremental
+    if not (wanted and incremental and stream.source_defined_cursor and wanted != cursor):
+        return []
+    its = f", {_text(cursor)}" if cursor else ""
+    return [
+        f"stream {configured.id}: cursor_field {_text(wanted)} is ignored: the source defines the "
+        f"stream's cursor{its}"
+    ]
+
+
 def _goes_on(configured: ConfiguredStream) -> bool:
     """Whether the stream continues from its state by a cursor that the source does not manage by
     itself."""

@@ -22,7 +22,7 @@ from penstock.engine.plan.left_out_columns import unknown_left_out
 from penstock.engine.plan.nested_tables import nested_tables
 from penstock.engine.plan.pending_refreshes import refresh_notes, refuse_left_out
 from penstock.engine.plan.repeats import repeats
-from penstock.engine.plan.saved_cursors import kept_cursor
+from penstock.engine.plan.saved_cursors import ignored_cursor, kept_cursor
 from penstock.engine.plan.state_names import begins_anew, mixed, names_in_states, state_role
 from penstock.engine.plan.stream_choice import choose_streams
 from penstock.engine.plan.stream_columns import unknown_columns
@@ -185,6 +185,7 @@ def _notes(
     for s in streams:
         if s.id in rules.cursors and not (chosen_cursors[s.id] or s.configured.refreshes):
             notes += kept_cursor(s.configured)
+        notes += ignored_cursor(s.configured, chosen_cursors[s.id])
         notes += table_notes(s, rules, rules.earlier.columns.get(s.id, {}))
     notes += without_history(streams, {s.id: each.history for s, each in chosen})
     notes += turning(streams, rules.kept_histories)

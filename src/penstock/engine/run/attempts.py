@@ -141,8 +141,13 @@ def _arguments(word: str) -> list[str]:
 
 def _name_of_file(word: str) -> str:
     """Returns the pipeline's name in a file that cannot be loaded, as far as its text shows it,
-    else the file's name."""
+    else the file's name: of a file that does not exist with its suffix, since without it another
+    file's pipeline may have that name."""
     found = None
-    with suppress(OSError, UnicodeDecodeError):
+    try:
         found = _NAMED.search(Path(word).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return Path(word).name
+    except (OSError, UnicodeDecodeError):
+        pass
     return Path(word).stem if found is None else found[2]
