@@ -68,6 +68,7 @@ def test_rejects_of_a_name_are_tried_by_the_file_of_its_last_run(cli: Cli) -> No
         assert (refused.code, refused.error["code"]) == (2, "config.not_found")
         assert words in refused.error["message"]
     assert cli("rejects", "retry", "nobody", "--json").error["code"] == "config.unknown_pipeline"
+    assert cli("rejects", "retyr", name, "--json").error["hint"] == "did you mean `retry`?"
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from penstock.cli.app import Surface, verb
 from penstock.cli.consent import settle
 from penstock.cli.report_view import report_text
 from penstock.config.command_line import Options
+from penstock.config.did_you_mean import closest
 from penstock.config.pipeline import Pipeline, StreamOptions
 from penstock.config.selectors import parse_stream
 from penstock.engine.inspect import runs as history
@@ -101,6 +102,10 @@ def rejects(
             raise ConfigError("--limit is not for retry", code="usage", hint="leave it out")
         wanted = _pipeline_of_rejects(surface, words[1:], reading)
         return _retry(surface, wanted, run, selector, dry_run=dry_run)
+    if len(words) > 1 and ":" not in words[0] and closest(words[0], ["retry"]):
+        raise ConfigError(
+            f"{words[0]!r} is no pipeline", code="usage", hint="did you mean `retry`?"
+        )
     if dry_run:
         raise ConfigError(
             "--dry-run is for `penstock rejects retry`", code="usage", hint="leave it out"
