@@ -83,7 +83,7 @@ def kept_cursor(configured: ConfiguredStream) -> list[str]:
     ]
 
 
-def ignored_cursor(configured: ConfiguredStream, wanted: FieldPath) -> list[str]:
+def ignored_cursor(configured: ConfiguredStream, wanted: FieldPath | None) -> list[str]:
     """Returns a note where the source defines the stream's cursor, and the user's is another."""
     stream, cursor = configured.stream, configured.cursor_field
     incremental = configured.sync_mode is SyncMode.incremental
