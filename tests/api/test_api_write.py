@@ -58,7 +58,13 @@ def test_append_is_the_default_and_overwrite_replaces(spark_api: "Api") -> None:
     write(spark_api, pandas.DataFrame(ROWS[:2]))
     write(spark_api, pandas.DataFrame(ROWS[2:]))
     assert sorted(table(spark_api)) == [1, 2, 3, 4, 5]
-    write(spark_api, pandas.DataFrame(ROWS[:1]), mode="overwrite", name="other")
+    other: dict[str, Any] = {"mode": "overwrite", "name": "other"}
+    with pytest.raises(ConfigError, match="write-people") as refused:  # which would not come again
+        write(spark_api, pandas.DataFrame(ROWS[:1]), **other)
+    assert refused.value.code == "config.other_pipeline"
+    assert sorted(table(spark_api)) == [1, 2, 3, 4, 5]
+    write(spark_api, pandas.DataFrame(ROWS[:1]), yes=True, **other)
+    write(spark_api, pandas.DataFrame(ROWS[:1]), **other)
     assert sorted(table(spark_api)) == [1]
 
 

@@ -81,9 +81,9 @@ class Changes(TypedDict, total=False):
 class PipelineKeywords(TypedDict, total=False):
     """Keywords of functions that name a pipeline. ``env_file``: files of variables; ``lenient``:
     unknown keys of a file are allowed; ``profile``: of the file's ``profiles``. ``yes``: agrees to
-    the permissions that a component requests. ``home``: Penstock's home, by default
-    ``PENSTOCK_HOME``. ``progress``: None: bars on a terminal, a line in a notebook, else nothing;
-    True: lines on stderr elsewhere; False: nothing."""
+    the permissions that a component requests, and to what ``run --yes`` permits. ``home``:
+    Penstock's home, by default ``PENSTOCK_HOME``. ``progress``: None: bars on a terminal, a line in
+    a notebook, else nothing; True: lines on stderr elsewhere; False: nothing."""
 
     env_file: EnvFiles
     lenient: bool
@@ -202,7 +202,7 @@ def run_all(
     with stoppable() as cancel:
         return run_each(
             found.pipelines, home, observe=observe, full_refresh=full_refresh, daemon=daemon,
-            cancel=cancel,
+            cancel=cancel, yes=how.get("yes", False),
         )  # fmt: skip
 
 

@@ -99,8 +99,9 @@ def write(
         from penstock.engine.run.start import run_pipeline
 
         report = run_pipeline(
-            pipeline, home, observer=observer, daemon=True, cancel=cancel, model=model
-        )
+            pipeline, home, observer=observer, daemon=True, cancel=cancel, model=model,
+            yes=how.get("yes", False),
+        )  # fmt: skip
     return _read(succeeded(report))
 
 
