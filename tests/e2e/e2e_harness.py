@@ -119,20 +119,7 @@ class Place:
     def start(self, environ: dict[str, str] | None = None, **config: Any) -> Running:
         """A run in a process of its own; ``config`` goes over the place's, for this run."""
         self._runs += 1
-        told: dict[str, Any] = {
-            "source": self.source_reference,
-            "destination": self.to or f"{self.destination}:{self.lake}",
-            "home": str(self.home),
-            "options": {
-                "name": "e2e",
-                "config": json.dumps({**self.config, **config}),
-                **self.options,
-            },
-            "master": "local[2]",
-            "conf": FEW_PARTITIONS,
-            "state": self.state,
-            **self.told,
-        }
+        told = self.argument(**config)
         stays = {}  # lanes have the tag with their jobs
         if self.cold:
             told["conf"] = {**told["conf"], f"spark.executorEnv.{TAG}": self.tag}
@@ -157,6 +144,23 @@ class Place:
                     cwd=self.folder,
                 )
         return Running(process, told_path, out_path)
+
+    def argument(self, **config: Any) -> dict[str, Any]:
+        """What ``one_run`` is told of a run."""
+        return {
+            "source": self.source_reference,
+            "destination": self.to or f"{self.destination}:{self.lake}",
+            "home": str(self.home),
+            "options": {
+                "name": "e2e",
+                "config": json.dumps({**self.config, **config}),
+                **self.options,
+            },
+            "master": "local[2]",
+            "conf": FEW_PARTITIONS,
+            "state": self.state,
+            **self.told,
+        }
 
     def run(self, environ: dict[str, str] | None = None, **config: Any) -> Ended:
         return self.start(environ, **config).wait()

@@ -9,7 +9,10 @@ import json
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +34,7 @@ from system_calls import SYNCS, Call, Fault, calls, ordered, traced
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 with_strace = pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
 
+HERE = Path(__file__).parent
 APPEND = {"destination_sync_mode": "append"}
 PROMISES_NOTHING = {
     r"/home/log/[^/]+/mailbox/(?!.*/config-)": "driver and lanes talk while they live",
@@ -56,9 +60,12 @@ def exempt(path: str) -> bool:
     return any(re.search(pattern, path) for pattern in PROMISES_NOTHING)
 
 
-def checked(home: Path, lake: Path, trace: Sequence[Call]) -> tuple[list[Fault], set[str]]:
-    """The ledger promises where the program's own thread commits; another renews the lease."""
-    driver, wal = trace[0].thread, str(home / "state.db-wal")
+def checked(
+    home: Path, lake: Path, trace: Sequence[Call], driver: int
+) -> tuple[list[Fault], set[str]]:
+    """The ledger promises where ``driver`` commits, the program's own thread; another renews the
+    lease."""
+    wal = str(home / "state.db-wal")
 
     def ledger(call: Call) -> tuple[str, ...]:
         says = call.thread == driver and call.name in SYNCS and call.paths[:1] == (wal,)
@@ -79,38 +86,81 @@ def checked(home: Path, lake: Path, trace: Sequence[Call]) -> tuple[list[Fault],
     return own, given
 
 
-def missed_without(home: Path, lake: Path, trace: Sequence[Call], where: str) -> bool:
-    """Whether a trace without the syncs of paths that match ``where`` has faults."""
-    left = [c for c in trace if not (c.name in SYNCS and re.search(where, " ".join(c.paths[:1])))]
-    assert len(left) < len(trace), f"no sync of {where}"
-    return bool(checked(home, lake, left)[0])
-
-
 def told(faults: Sequence[Fault]) -> str:
     return "\n".join(sorted({str(fault) for fault in faults})[:60])
 
 
-def traced_run(place: Place, file: Path, **config: Any) -> list[Call]:
-    place.under = traced(file)
-    ended = place.run(**config)
-    assert ended.code == 0, ended.told[-3000:]
-    return list(calls(file))
+@dataclass
+class Traced:
+    """A run's place, its system calls, and the program's own thread."""
+
+    place: Place
+    calls: list[Call]
+    driver: int
+
+    def checked(self, trace: Sequence[Call] | None = None) -> tuple[list[Fault], set[str]]:
+        place = self.place
+        return checked(place.home, place.lake, self.calls if trace is None else trace, self.driver)
+
+    def missed_without(self, where: str) -> bool:
+        """Whether a trace without the syncs of paths that match ``where`` has faults."""
+        left = [
+            call
+            for call in self.calls
+            if not (call.name in SYNCS and re.search(where, " ".join(call.paths[:1])))
+        ]
+        assert len(left) < len(self.calls), f"no sync of {where}"
+        return bool(self.checked(left)[0])
+
+
+PARQUET, DELTA, CONNECTOR = "parquet", "delta", "connector"
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Traced]:
+    """Three runs of one process, with the Java, lanes and tasks below it: into a Parquet table that
+    there is and a new one; into a Delta table that Spark alone writes to; and into a connector."""
+    folder = tmp_path_factory.mktemp("traced")
+    parquet = Place(folder / PARQUET, "parquet", {"streams": 1, "records": 50}, APPEND)
+    assert parquet.run().code == 0
+    parquet.config = {"streams": 2, "records": 100}
+    delta = Place(folder / DELTA, "delta", {"streams": 1, "records": 50}, APPEND)
+    deltalake.write_deltalake(
+        str(delta.lake / "s0"),
+        pa.table({"id": pa.array([], pa.int64())}),
+        configuration={"delta.enableChangeDataFeed": "true"},
+    )
+    connector = push_place(push_cell("airbyte-push/mid-push/program"), folder / CONNECTOR)
+    connector.config = {**connector.config, "records": 60}
+    places = {PARQUET: parquet, DELTA: delta, CONNECTOR: connector}
+    told = json.dumps([place.argument() for place in places.values()])
+    file = folder / "trace"
+    done = subprocess.run(
+        [*traced(file), sys.executable, str(HERE / "several_runs.py"), told],
+        capture_output=True,
+        env=warm_spark.as_environment(PENSTOCK_DAEMON="0"),
+        timeout=400,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    every = [*calls(file)]
+    found: dict[str, Traced] = {}
+    left = iter(every)
+    for name, place in places.items():
+        over = (str(place.home.with_name("ended")),)
+        own = [*takewhile(lambda call, over=over: call.paths[:1] != over, left)]
+        found[name] = Traced(place, own, driver=every[0].thread)
+        assert any(call.thread == every[0].thread and call.name in SYNCS for call in own)
+    return found
 
 
 @with_strace
-def test_l2_l3_a_run_into_parquet_by_its_system_calls(tmp_path: Path) -> None:
-    place = Place(
-        tmp_path / "place", "parquet", config={"streams": 2, "records": 50}, options=APPEND,
-        cold=True,
-    )  # fmt: skip
-    for number in (1, 2):  # a new table, and one that there is
-        trace = traced_run(place, tmp_path / "trace", records=50 * number)
-        faults, given = checked(place.home, place.lake, trace)
-        assert not faults, told(faults)
-        names = "\n".join(given)
-        assert re.search(r"/seg-\d+\.json$", names, re.M), names
-        assert re.search(r"/lake/s0$" if number == 1 else r"/_penstock\.json$", names, re.M), names
-    home, lake = place.home, place.lake
+def test_l2_l3_a_run_into_parquet_by_its_system_calls(runs: dict[str, Traced]) -> None:
+    run = runs[PARQUET]
+    faults, given = run.checked()
+    assert not faults, told(faults)
+    names = "\n".join(given)
+    for name in (r"/seg-\d+\.json$", r"/lake/s1$", r"/lake/s0/_penstock\.json$"):
+        assert re.search(name, names, re.M), names
     for where in (
         r"/epochs/\d+$",
         r"/epochs/\d+/CLAIM",
@@ -118,34 +168,22 @@ def test_l2_l3_a_run_into_parquet_by_its_system_calls(tmp_path: Path) -> None:
         r"/lake/s\d$",
         r"/\.seg-",
     ):
-        assert missed_without(home, lake, trace, where), where
+        assert run.missed_without(where), where
 
 
 @with_strace
-def test_l3_a_commit_by_java_is_synced_before_the_ledger_says_so(tmp_path: Path) -> None:
-    place = Place(
-        tmp_path / "place", "delta", config={"streams": 1, "records": 50}, options=APPEND,
-        cold=True,
-    )  # fmt: skip
-    deltalake.write_deltalake(  # what Spark alone writes to
-        str(place.lake / "s0"),
-        pa.table({"id": pa.array([], pa.int64())}),
-        configuration={"delta.enableChangeDataFeed": "true"},
-    )
-    trace = traced_run(place, tmp_path / "trace")
-    faults, given = checked(place.home, place.lake, trace)
+def test_l3_a_commit_by_java_is_synced_before_the_ledger_says_so(runs: dict[str, Traced]) -> None:
+    run = runs[DELTA]
+    faults, given = run.checked()
     assert not faults, told(faults)
     assert [path for path in given if path.endswith("/_delta_log/00000000000000000001.json")]
-    assert any("/part-" in name for call in trace for name in call.paths)
-    assert missed_without(place.home, place.lake, trace, r"/lake$")
+    assert any("/part-" in name for call in run.calls for name in call.paths)
+    assert run.missed_without(r"/lake$")
 
 
 @with_strace
-def test_l1_l8_a_run_into_a_connector_by_its_system_calls(tmp_path: Path) -> None:
-    place = push_place(push_cell("airbyte-push/mid-push/program"), tmp_path / "place")
-    place.cold, place.config = True, {**place.config, "records": 60}
-    trace = traced_run(place, tmp_path / "trace")
-    faults, given = checked(place.home, place.lake, trace)
+def test_l1_l8_a_run_into_a_connector_by_its_system_calls(runs: dict[str, Traced]) -> None:
+    faults, given = runs[CONNECTOR].checked()
     assert not faults, told(faults)
     assert any(path.rpartition("/")[2].startswith("seg-") for path in given)
 
@@ -172,7 +210,8 @@ def test_l1_l2_what_serves_a_host_by_its_system_calls(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr[-3000:]
     assert json.loads(done.stdout.splitlines()[-1]) == {"at": 20}
-    faults, given = checked(home, lake, list(calls(file)))
+    trace = list(calls(file))
+    faults, given = checked(home, lake, trace, trace[0].thread)
     assert not faults, told(faults)
     assert str(lake / "s0") in given and any("/seg-" in path for path in given)
 
