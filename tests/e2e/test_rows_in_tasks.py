@@ -1,12 +1,13 @@
 """L13: every row is read and written in Spark's tasks. By the system calls of real runs, no process
 but Spark's own (its JVM, its Python workers and their children) reads more of a part or of a data
-file than its footer; by Spark's event log each lane, verification, merge and rewrite is a job.
+file than its footer; by Spark's event log each lane, verification and merge is a job.
 
 A first run, which is not traced, leaves a warm Spark; the driver of the runs after it has no
 process of Spark below it. So what strace sees of the command is all that is not Spark's.
 """
 
 import json
+import os
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -54,12 +55,11 @@ MODES = {
 
 
 class Lake:
-    """A home, a lake of one format and a tap; each mode has a pipeline of its own. ``conf``: of
-    Spark, which is then the run's own."""
+    """A home, a lake of one format and a tap; each mode has a pipeline of its own."""
 
-    def __init__(self, folder: Path, format: str, conf: dict[str, str] | None = None) -> None:
-        self.folder, self._format, self._conf = folder, format, conf or {}
-        self.cache = warm_spark.cache_in(folder / "cache")
+    def __init__(self, folder: Path, format: str, spark: "StayingSpark") -> None:
+        self.folder, self._format, self._spark = folder, format, spark
+        folder.mkdir()
         (folder / "tap.py").write_text(TAP)
         (folder / "tap.py").chmod(0o755)
 
@@ -76,15 +76,12 @@ class Lake:
             "pipeline": f"rows-{mode}",
             "source": source,
             "destination": {"use": f"{self._format}:./{mode}"},
-            "spark": {"conf": self._conf},
         }))  # fmt: skip
         done = subprocess.run(
             [*(traced(trace, reads=True) if trace else ()), str(SCRIPT), "run", str(file)],
             capture_output=True,
             cwd=self.folder,
-            env=warm_spark.as_environment(
-                PENSTOCK_HOME=str(self.folder / "home"), XDG_CACHE_HOME=str(self.cache)
-            ),
+            env=self._spark.environment(PENSTOCK_HOME=str(self.folder / "home")),
             timeout=300,
         )
         assert done.returncode == 0, (done.stdout[-2000:], done.stderr[-3000:])
@@ -120,78 +117,105 @@ class Lake:
         }
 
 
-@pytest.fixture(scope="module", params=["parquet", "delta"])
-def lake(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Lake]:
-    made = Lake(tmp_path_factory.mktemp("rows"), request.param)
+class StayingSpark:
+    """The Spark of these tests, which keeps an event log."""
+
+    def __init__(self, folder: Path) -> None:
+        self.cache, self._events = warm_spark.cache_in(folder / "cache"), folder / "events"
+        self._events.mkdir()
+        settings = {
+            "enabled": "true",
+            "dir": self._events.as_uri(),
+            "rolling.enabled": "false",
+            "compress": "false",
+        }
+        words = (f"-Dspark.eventLog.{name}={value}" for name, value in settings.items())
+        self._java = " ".join([os.environ["JDK_JAVA_OPTIONS"], *words])
+
+    def environment(self, **more: str) -> dict[str, str]:
+        return warm_spark.as_environment(
+            XDG_CACHE_HOME=str(self.cache), JDK_JAVA_OPTIONS=self._java, **more
+        )
+
+    def jobs(self) -> list[str]:
+        """The descriptions of all jobs so far, in their order."""
+        (log,) = self._events.iterdir()
+        lines = [json.loads(x) for x in log.read_text().splitlines() if "JobStart" in x]
+        return [x["Properties"].get("spark.job.description", "") for x in lines]
+
+
+@pytest.fixture(scope="module")
+def staying(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StayingSpark]:
+    folder = tmp_path_factory.mktemp("staying")
+    made = StayingSpark(folder)
     try:
-        made.run("append", (0, 1))
+        Lake(folder / "first", "delta", made).run("append", (0, 1))
         yield made
     finally:
         warm_spark.end_in(made.cache)
 
 
+@pytest.fixture(scope="module")
+def lake(
+    request: pytest.FixtureRequest,
+    staying: StayingSpark,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Lake:
+    return Lake(tmp_path_factory.mktemp("rows") / "lake", request.param, staying)
+
+
+@pytest.fixture(scope="module")
+def database() -> Iterator[str]:
+    with running_cluster() as folder:
+        yield folder
+
+
 @pytest.mark.parametrize("mode", MODES)
-def test_l13_the_driver_reads_of_parts_and_data_files_no_more_than_footers(
-    lake: Lake, mode: str
+@pytest.mark.parametrize("lake", ["parquet", "delta"], indirect=True)
+def test_l13_spark_s_jobs_have_the_rows_and_the_driver_reads_no_more_than_footers(
+    lake: Lake, staying: StayingSpark, mode: str
 ) -> None:
-    """New tables, and tables that have rows: half of the second run's keys are there."""
-    traces = [lake.folder / f"{mode}-{number}.trace" for number in range(2)]
-    lake.run(mode, (0, RECORDS), traces[0])
-    lake.run(mode, (RECORDS // 2, RECORDS * 3 // 2), traces[1])
+    """Each lane, verification and merge is a job. New tables, and tables that have rows: half of
+    the second run's keys are there."""
     first, second = range(RECORDS), range(RECORDS // 2, RECORDS * 3 // 2)
+    for number, keys in enumerate((first, second)):
+        before, trace = len(staying.jobs()), lake.folder / f"{mode}-{number}.trace"
+        lake.run(mode, (keys.start, keys.stop), trace)
+        assert lake.rows_read(trace) == {}
+        jobs = staying.jobs()[before:]
+        assert sum("penstock runs lane" in job for job in jobs) == 1, jobs
+        assert sum("penstock verifies" in job for job in jobs) == 1, jobs
+        merges = sum("penstock runs merge_task" in job for job in jobs)
+        assert merges == (mode == "append_dedup"), jobs
     right = {
-        "append": sorted([0, *first, *second]),
+        "append": sorted([*first, *second]),
         "overwrite": [*second],
         "append_dedup": [*range(RECORDS * 3 // 2)],
     }
     assert lake.ids(mode) == right[mode]
     assert max(file.stat().st_size for file in lake.files(mode)) > 4 * FOOTER
-    assert [lake.rows_read(trace) for trace in traces] == [{}, {}]
 
 
-@pytest.mark.parametrize("mode", ["append", "upsert", "mirror"])
-def test_l13_the_driver_gets_no_row_of_a_query_that_a_database_runs(lake: Lake, mode: str) -> None:
+@pytest.mark.parametrize(
+    ("lake", "mode"),
+    [("parquet", "append"), ("delta", "upsert"), ("parquet", "mirror")],
+    indirect=["lake"],
+)
+def test_l13_the_driver_gets_no_row_of_a_query_that_a_database_runs(
+    lake: Lake, mode: str, database: str
+) -> None:
     """By its sockets and by what it writes; all rows are there. In mode mirror Spark compares them
     with those that were sent before."""
     text = "(SELECT string_agg(md5(n::text || ' ' || m), '') FROM generate_series(1, 12) m)"
     query = f"SELECT n AS id, {text} AS text FROM generate_series(0, {RECORDS - 1}) n"
     trace = lake.folder / f"query-{mode}.trace"
-    with running_cluster() as folder:
-        url = f"postgresql://penstock@/postgres?host={folder}"
-        stream = {"name": "s", "mode": mode, "primary_key": ["id"]}
-        source = {"use": f"spark:{query}", "config": {"datasource": url, "stream": "s"}}
-        lake.run_from(source | {"streams": [stream]}, f"query-{mode}", trace)
+    stream = {"name": "s", "mode": mode, "primary_key": ["id"]}
+    url = f"postgresql://penstock@/postgres?host={database}"
+    source = {"use": f"spark:{query}", "config": {"datasource": url, "stream": "s"}}
+    lake.run_from(source | {"streams": [stream]}, f"query-{mode}", trace)
     assert lake.ids(f"query-{mode}") == [*range(RECORDS)]
     rows = max(file.stat().st_size for file in lake.files(f"query-{mode}"))
     assert rows > 4 * FOOTER
     assert received(calls(trace)) < rows // 2
     assert not [path for path in written(calls(trace)) if path.endswith(".parquet")]
     assert lake.rows_read(trace) == {}
-
-
-@pytest.mark.parametrize("format", ["parquet", "delta"])
-def test_l13_each_lane_verification_and_merge_is_a_job_of_spark(
-    tmp_path: Path, format: str
-) -> None:
-    events = tmp_path / "events"
-    events.mkdir()
-    conf = {
-        "spark.eventLog.enabled": "true",
-        "spark.eventLog.dir": events.as_uri(),
-        "spark.eventLog.rolling.enabled": "false",
-        "spark.eventLog.compress": "false",
-    }
-    made = Lake(tmp_path, format, conf)
-    made.run("append_dedup", (0, RECORDS))
-    made.run("append_dedup", (RECORDS // 2, RECORDS))
-    logs = sorted(events.iterdir(), key=lambda log: log.stat().st_mtime)
-    assert len(logs) == 2
-    for log in logs:
-        lines = [json.loads(x) for x in log.read_text().splitlines() if "JobStart" in x]
-        jobs = [x["Properties"].get("spark.job.description", "") for x in lines]
-        assert sum("penstock runs lane" in job for job in jobs) == 1, jobs
-        assert sum("penstock verifies" in job for job in jobs) == 1, jobs
-        assert sum("penstock runs merge_task" in job for job in jobs) == 1, jobs
-    assert made.ids("append_dedup") == [*range(RECORDS)]
