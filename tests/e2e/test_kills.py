@@ -31,7 +31,6 @@ def nothing_goes_on() -> Iterator[None]:
 
 IN_CI = (
     "parquet-append/mid-part/connector",
-    "parquet-append/after-seal/child",
     "parquet-dedup/after-commit/program",
     "parquet-overwrite/after-seal/worker",
     "delta-append/after-ledger/worker",
@@ -40,13 +39,9 @@ IN_CI = (
 )
 
 
-COLD = ("parquet-append/after-seal/child",)
-"""The run of these that is killed starts a Spark of its own; those of the others may find one."""
-
-
 @pytest.mark.parametrize("name", IN_CI)
 def test_a_killed_run_comes_back_exactly_once_L1_L3_L5(name: str, tmp_path: Path) -> None:
-    run_cell(cell(name), tmp_path, cold=name in COLD)
+    run_cell(cell(name), tmp_path)
 
 
 ON_POSTGRES = (
@@ -206,10 +201,9 @@ def test_a_second_run_is_refused_and_a_dead_one_is_followed_at_once_L12(tmp_path
     assert_whole(place)
 
 
-@pytest.mark.parametrize("how", ["stubborn", "grandchildren"])
-def test_nothing_outlives_a_killed_driver_L11(tmp_path: Path, how: str) -> None:
-    """A connector that ignores SIGTERM, and one that leaves grandchildren that do."""
-    place = hung(tmp_path, hang=how)
+def test_nothing_outlives_a_killed_driver_L11(tmp_path: Path) -> None:
+    """Neither a connector that ignores SIGTERM nor its grandchildren, which do so, too."""
+    place = hung(tmp_path, hang="grandchildren")
     running = place.start()
     await_hang(place)
     connector = place.process("stub_source.py", "read")
