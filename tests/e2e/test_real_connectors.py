@@ -30,7 +30,6 @@ def real(site: MakeSite, connector_environments: Path) -> MakeSite:
     ("kind", "defaults"),
     [
         ("parquet", {"sync_mode": "full_refresh", "destination_sync_mode": "overwrite"}),
-        ("parquet", {}),
         ("delta", {"destination_sync_mode": "append_dedup"}),
     ],
 )

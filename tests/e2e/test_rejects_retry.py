@@ -248,7 +248,6 @@ def test_a_record_whose_transform_was_mended_is_tried_from_the_start(site: Make)
         ("after-seal", "delta"),
         ("after-intent", "parquet"),
         ("after-commit", "delta"),
-        ("after-commit", "parquet"),
     ],
 )
 def test_l3_exactly_once_across_a_kill(
