@@ -1,7 +1,9 @@
 """Two real users, neither with a home folder nor an entry in the password database, write the same
 tables in turn (issue 36, 7): nothing is refused, lost, or closed to the other."""
 
+import json
 import os
+import shlex
 import shutil
 import stat
 import subprocess
@@ -9,6 +11,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import platformdirs
@@ -23,31 +26,66 @@ pytestmark = [
 ]
 
 USERS, GROUP = (51234, 51235), 62345
+STUB = Path(__file__).parents[1] / "stubs" / "stub_source.py"
 PROGRAM = """
-import os, sys
-from pathlib import Path
-import pyarrow as pa
-import penstock
+import sys
 from penstock.config.home import Home
+from penstock.config.load import load_pipeline
 from penstock.config.user_folders import provide
+from penstock.engine.run.start import run_pipeline
+from penstock.engine.specs.observer import NullObserver
 from penstock.spark import session
 from penstock.tables.delta.tables import DeltaTables
-lake, turn = sys.argv[1], int(sys.argv[2])
-scratch = Home().path / "scratch"
 provide(Home().path)
+scratch = Home().path / "scratch"
 spark = session.open_session(DeltaTables(".").needs(), scratch_dir=scratch, cores=2)
-rows = pa.table({"id": [turn, turn + 1, 100 + turn], "who": [f"turn {turn}"] * 3})
-wider = rows.append_column(f"new{turn}", pa.array([turn] * 3))
-for format in ("parquet", "delta"):
-    for stream, given, how in (
-        ("appended", rows, {"mode": "append"}),
-        ("merged", wider, {"mode": "upsert", "primary_key": ["id"]}),  # by Spark: a new column
-        ("replaced", rows, {"mode": "overwrite"}),
-    ):
-        name = f"{format}-{stream}-{os.getuid()}"
-        penstock.write(given, f"{format}:{lake}/{format}", stream, name=name, **how)
+for file in sys.argv[1:]:
+    report = run_pipeline(load_pipeline(file, env={}), Home(), observer=NullObserver())
+    assert report.status == "succeeded", report.error
 session.close_session(spark)
 """
+MODES: dict[str, dict[str, Any]] = {
+    "appended": {"mode": "incremental_append"},
+    "merged": {"mode": "upsert"},  # by Spark: each turn has a new column
+    "replaced": {"mode": "full_refresh_overwrite"},
+}
+
+
+def pipeline(place: Path, format: str, turn: int) -> str:
+    """The file of a pipeline that brings three rows to each table, of which the next turn's have
+    one key."""
+    rows = [{"id": n, "who": f"turn {turn}", "at": turn} for n in (turn, turn + 1, 100 + turn)]
+    columns = {"id": {"type": "integer"}, "who": {"type": "string"}, "at": {"type": "integer"}}
+    new = {f"new{turn}": {"type": "integer"}}
+    streams: list[Any] = []
+    steps: list[Any] = []
+    for name in MODES:
+        wider = name == "merged"
+        streams.append({
+            "name": name,
+            "json_schema": {"type": "object", "properties": {**columns, **(new if wider else {})}},
+            "supported_sync_modes": ["full_refresh", "incremental"],
+            "source_defined_cursor": True,
+            "default_cursor_field": ["at"],
+            "source_defined_primary_key": [["id"]],
+        })  # fmt: skip
+        data = [{**row, **(dict.fromkeys(new, turn) if wider else {})} for row in rows]
+        steps += [{"record": {"stream": name, "data": each}} for each in data]
+        steps += [
+            {"state": {"stream": name, "state": {"at": turn}}},
+            {"status": {"stream": name, "status": "COMPLETE"}},
+        ]
+    told = shlex.quote(json.dumps({"streams": streams, "steps": steps}))
+    file = place / f"{format}-{turn}.json"
+    file.write_text(json.dumps({
+        "pipeline": f"{format}-{turn}",
+        "source": {
+            "use": f"airbyte:{sys.executable} {STUB} --with {told}",
+            "streams": [{"name": name, **mode} for name, mode in MODES.items()],
+        },
+        "destination": {"use": f"{format}:{place}/lake/{format}"},
+    }))  # fmt: skip
+    return str(file)
 
 
 @pytest.fixture
@@ -71,8 +109,9 @@ def turn(place: Path, number: int, umask: int) -> None:
     os.chown(home, user, user)
     names = ("CI", "PATH", "JAVA_HOME", "JDK_JAVA_OPTIONS")
     kept = {k: os.environ[k] for k in names if k in os.environ}
+    files = [pipeline(place, format, number) for format in ("parquet", "delta")]
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, str(place / "lake"), str(number)],
+        [sys.executable, "-c", PROGRAM, *files],
         user=user,
         group=user,
         extra_groups=[GROUP],
