@@ -123,7 +123,7 @@ def values_of(type_: str, chance: random.Random) -> Any:
 
 
 @pytest.mark.dear
-@pytest.mark.parametrize(("seed", "most"), [(0, 1), (1, 2), (2, 4)])
+@pytest.mark.parametrize(("seed", "most"), [(0, 1), (2, 3)])
 def test_L1_a_target_equals_the_query_whatever_the_day_of_joining(
     shared_spark: "SparkSession",
     tmp_path: Path,
@@ -135,7 +135,7 @@ def test_L1_a_target_equals_the_query_whatever_the_day_of_joining(
     chance, here = random.Random(seed * 10 + most), Mirror(shared_spark, tmp_path)
     rows: Rows = {f"k{n}": {} for n in range(24)}
     types: Columns = {"a": "string", "b": "string"}
-    for day in range(9):
+    for day in range(8):
         for name in ("a", "b"):
             had = types.pop(name, None)
             if chance.random() < 0.7:
@@ -155,22 +155,23 @@ def test_L1_a_target_equals_the_query_whatever_the_day_of_joining(
     assert here.send(rows, types) == 0, "what is as before is not sent"
 
 
-@pytest.mark.parametrize("back", [None, "three", "four"])
 def test_a_column_that_is_gone_for_days_comes_back(
-    shared_spark: "SparkSession",
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    back: str | None,
+    shared_spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """drt#686: stale rows at the destination."""
+    """drt#686: stale rows at the destination. The value that comes back is none, the one that was
+    there, and another one."""
     monkeypatch.setattr(model_diff, "MOST_SETS", 1)
     here = Mirror(shared_spark, tmp_path)
-    here.send({"C": {"n": "three"}, "d": {"n": "4", "s": "a"}}, {"n": "string", "s": "string"})
+    backs = {"none": None, "same": "three", "other": "four"}
+    had: Rows = {key: {"n": "three"} for key in backs}
+    here.send({**had, "d": {"n": "4", "s": "a"}}, {"n": "string", "s": "string"})
     for day in range(3):
-        here.send({"C": {}, "d": {"s": f"v{day}"}}, {"s": "string"})
-    last: Rows = {"C": {"n": back}, "d": {"n": None, "s": "v2"}}
+        gone: Rows = {key: {} for key in backs}
+        here.send({**gone, "d": {"s": f"v{day}"}}, {"s": "string"})
+    last: Rows = {key: {"n": back} for key, back in backs.items()}
+    last["d"] = {"n": None, "s": "v2"}
     here.send(last, {"n": "string", "s": "string"})
-    here.assert_equals(last, {"n": "string", "s": "string"}, back)
+    here.assert_equals(last, {"n": "string", "s": "string"}, "back")
 
 
 def test_a_value_that_becomes_NULL_in_another_type_on_the_day_of_joining(
