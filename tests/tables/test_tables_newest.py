@@ -134,7 +134,11 @@ def test_A7_a_delete_without_a_cursor_deletes_what_came_before_it(
     assert rows(tables, "v") == [("2@10",)]
 
 
-@pytest.mark.parametrize("kind", ["integer", "text in place of a number"])
+@pytest.mark.parametrize(
+    ("tables", "kind"),
+    [("parquet", "integer"), ("delta", "text in place of a number")],
+    indirect=["tables"],
+)
 def test_A7_what_the_table_has_gives_a_delete_without_a_cursor_its_rank(
     tables: Any, spark: Any, loads: Any, kind: str
 ) -> None:
