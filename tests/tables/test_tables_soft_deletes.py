@@ -69,14 +69,15 @@ def test_a_bare_delete_marks_a_row_of_its_own_load(put: Any, how: str) -> None:
     )  # fmt: skip
 
 
-def test_a_delete_with_columns_brings_them(put: Any) -> None:
+def test_a_delete_with_columns_brings_them_and_a_bare_one_of_nothing_is_a_marked_row(
+    put: Any,
+) -> None:
     soft = functools.partial(put, deletes="soft", cursor=("at",))
-    soft(ANN, BOB)
-    assert soft({**BARE, "v": "gone"})[0] == (1, 2, "gone", None, "now")
-
-
-def test_a_bare_delete_of_nothing_is_a_marked_row(put: Any) -> None:
-    assert put(BARE, deletes="soft", cursor=("at",)) == [(1, 2, None, None, "now")]
+    assert soft(ANN, {**BARE, "id": 3}) == [(1, 1, "Ann", 10, None), (3, 2, None, None, "now")]
+    columns, bare = {**BARE, "v": "gone"}, {**BARE, "id": 4}
+    found = {row[0]: row for row in soft(columns, bare)}
+    assert found[1] == (1, 2, "gone", None, "now"), "with columns"
+    assert found[4] == (4, 2, None, None, "now"), "of nothing, into a table"
 
 
 def test_a_hard_delete_removes_the_row(put: Any) -> None:
