@@ -135,7 +135,9 @@ def test_a_cursor_that_its_column_cuts_loses_no_version(
 
 @pytest.mark.spark
 @pytest.mark.dear
-@pytest.mark.parametrize("metadata", [True, False])
+@pytest.mark.parametrize(
+    ("tables", "metadata"), [("parquet", True), ("delta", False)], indirect=["tables"]
+)
 def test_rows_become_the_first_versions(
     tables: Any, loads: Any, spark: Any, metadata: bool
 ) -> None:
@@ -179,7 +181,9 @@ def test_where_arrival_decides_rows_begin_when_they_were_extracted(
 
 @pytest.mark.spark
 @pytest.mark.dear
-@pytest.mark.parametrize("mode", ["append_dedup", "append"])
+@pytest.mark.parametrize(
+    ("tables", "mode"), [("delta", "append_dedup"), ("parquet", "append")], indirect=["tables"]
+)
 def test_a_history_that_ends_keeps_current_rows(
     tables: Any, loads: Any, spark: Any, mode: str
 ) -> None:
@@ -270,11 +274,12 @@ def dies_at(patch: pytest.MonkeyPatch, delta: bool, step: str, died: type[BaseEx
 @pytest.mark.spark
 @pytest.mark.dear
 @pytest.mark.parametrize(
-    ("was", "now", "first", "second"),
+    ("tables", "was", "now", "first", "second"),
     [
-        ("integer", "number", 1, 2.5),
-        ("integer", (20, 2), 1, "2.50"),
+        ("parquet", "integer", "number", 1, 2.5),
+        ("delta", "integer", (20, 2), 1, "2.50"),
     ],
+    indirect=["tables"],
 )
 def test_versions_keep_their_ends_where_the_cursor_becomes_wider(
     tables: Any, loads: Any, spark: Any, was: Any, now: Any, first: Any, second: Any
