@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
+from read_back import rows_of
 from shaped import inodes, shaped
 from tasks_here import LOCAL
 
@@ -243,7 +244,10 @@ def test_a_table_that_asks_more_of_its_writers_is_left_to_spark(
     load = shaped(loads.load(3, [{"id": 2, "v": "b"}]))
     assert tables.commit(spark, LOCAL, [load]) == [LoadResult(1)]
     assert not inodes(load.parts) & inodes([*Path(place).rglob("*.parquet")])
-    assert spark.read.format("delta").load(place).orderBy("id").collect()[1]["v"] == "b"
+    if property.startswith(("delta.columnMapping", "delta.enableDeletionVectors")):
+        assert spark.read.format("delta").load(place).orderBy("id").collect()[1]["v"] == "b"
+    else:
+        assert sorted(rows_of(tables, "id", "v")) == [(1, "a"), (2, "b")]
     if property.startswith("delta.constraints"):
         bad = shaped(loads.load(4, [{"id": -1, "v": "b"}]))
         assert not isinstance(tables.commit(spark, LOCAL, [bad])[0], LoadResult)
