@@ -52,21 +52,24 @@ HELD: list[Row] = [
     ("7", 1, 5, "d"), ('"8"', 1, 5, "e"),
     ('"q\\"t"', 1, 5, "f"),
     ('"no json', 1, 5, "g"),
+    ('"Q1"', 1, 5, "i"),
 ]  # fmt: skip
 TEXT: list[Row] = [
     ("A1", 1, 6, "a new"), ("A2", 1, 6, "b new"), ("A3", 1, 8, "c new"), ("7", 1, 6, "d new"),
     ("8", 1, 4, "e old"), ('q"t', 1, 6, "f new"), ('"no json', 1, 6, "g new"), ("B1", 1, 1, "h"),
+    ("Q1", 1, 6, "plain"), ('"Q1"', 1, 6, "quoted"),
 ]  # fmt: skip
 AFTER_TEXT: list[Row] = [
     ("A1", 1, 6, "a new"), ("A2", 1, 6, "b new"), ("A3", 1, 8, "c new"), ("7", 1, 6, "d new"),
     ('q"t', 1, 6, "f new"), ('"no json', 1, 6, "g new"), ("B1", 1, 1, "h"),
+    ("Q1", 1, 6, "plain"), ('"Q1"', 1, 6, "quoted"),
 ]  # fmt: skip
 JSON: list[Row] = [
     ('"A1"', 1, 6, "a new"), ('"A2"', 1, 6, "b new"), ('"A3"', 1, 8, "c new"), ("7", 1, 6, "d new"),
     ('"7"', 1, 6, "another key"), ("8", 1, 6, "and another"),
 ]  # fmt: skip
 AFTER_JSON: list[Row] = [
-    *JSON, ('"8"', 1, 5, "e"), ('"q\\"t"', 1, 5, "f"), ('"no json', 1, 5, "g"),
+    *JSON, ('"8"', 1, 5, "e"), ('"q\\"t"', 1, 5, "f"), ('"no json', 1, 5, "g"), ('"Q1"', 1, 5, "i"),
 ]  # fmt: skip
 
 
@@ -89,10 +92,10 @@ def session(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     return request.getfixturevalue("spark")
 
 
-def held(tables: Any, loads: Any, session: Any, written: list[Row] = HELD) -> None:
-    """Makes the table with rows that two forms of a key have, by an append each."""
-    put(tables, load(loads, 1, written), LOCAL, session)
-    assert rows(tables) == sorted(written)
+def held(tables: Any, loads: Any, session: Any) -> None:
+    """Makes the table with rows that two forms of a key have."""
+    put(tables, load(loads, 1, HELD), LOCAL, session)
+    assert rows(tables) == sorted(HELD)
 
 
 def text_rows(found: list[Row]) -> list[tuple[str, str]]:
@@ -100,33 +103,27 @@ def text_rows(found: list[Row]) -> list[tuple[str, str]]:
     return sorted((key.strip('"') if key == '"8"' else key, v) for key, _, _, v in found)
 
 
+def times(tables: Any, session: Any) -> int:
+    """How often the rows come. Once where Spark merges into Delta, which plans for half a minute:
+    the second time every key is found as it is."""
+    return 1 if tables.name == "delta" and session is not NO_SPARK else 2
+
+
 def test_L9_text_again_after_a_union(tables: Any, loads: Any, session: Any) -> None:
+    """Keys that are sent with quotes beside the same without them, Q1, stay apart."""
     held(tables, loads, session)
-    done = put(tables, load(loads, 2, TEXT), LOCAL, session)
-    assert text_rows(rows(tables)) == text_rows([*AFTER_TEXT, ("8", 1, 5, "e")])
-    assert done.superseded == 1, "8 is older than the table's"
-    put(tables, load(loads, 3, TEXT), LOCAL, session)
-    assert text_rows(rows(tables)) == text_rows([*AFTER_TEXT, ("8", 1, 5, "e")])
+    for number in (2, 3)[: times(tables, session)]:
+        done = put(tables, load(loads, number, TEXT), LOCAL, session)
+        assert text_rows(rows(tables)) == text_rows([*AFTER_TEXT, ("8", 1, 5, "e")])
+        assert number > 2 or done.superseded == 1, "8 is older than the table's"
 
 
 def test_L9_a_union_after_text(tables: Any, loads: Any, session: Any) -> None:
     """7 and "7" are two keys of a union: which of them a text 7 was, nothing says."""
     held(tables, loads, session)
-    put(tables, load(loads, 2, JSON, "json"), LOCAL, session)
-    assert rows(tables) == sorted(AFTER_JSON)
-    put(tables, load(loads, 3, JSON, "json"), LOCAL, session)
-    assert rows(tables) == sorted(AFTER_JSON)
-
-
-def test_L9_keys_that_are_sent_with_quotes_stay_apart(
-    tables: Any, loads: Any, session: Any
-) -> None:
-    both: list[Row] = [("A1", 1, 6, "plain"), ('"A1"', 1, 6, "quoted")]
-    held(tables, loads, session, [('"A1"', 1, 5, "a")])
-    put(tables, load(loads, 2, both), LOCAL, session)
-    assert rows(tables) == sorted(both)
-    put(tables, load(loads, 3, both), LOCAL, session)
-    assert rows(tables) == sorted(both)
+    for number in (2, 3)[: times(tables, session)]:
+        put(tables, load(loads, number, JSON, "json"), LOCAL, session)
+        assert rows(tables) == sorted(AFTER_JSON)
 
 
 def test_L9_deletes_and_keys_of_two_columns(tables: Any, loads: Any, session: Any) -> None:
