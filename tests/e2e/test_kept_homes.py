@@ -198,6 +198,8 @@ def test_B2_what_a_filter_may_never_have_let_out_is_not_removed(kept: Kept) -> N
     ran.noted(DOUBT)
     assert ran.stream("query").committed == 1, "the removal of 4, which passed"
     assert named(kept) == [(1, "Ann"), (2, "Bob")]
+    if kept.case.format == "delta":
+        return  # what is compared later is of today's code, and sees no format
     ran = given_rows(kept, (1, "Ann"))
     assert not [note for note in ran.notes if DOUBT in note], "it is told once"
     assert ran.stream("query").committed == 0
@@ -214,6 +216,8 @@ def test_B2_under_insert_what_an_old_snapshot_has_counts_as_sent(kept: Kept) -> 
     ran = given_rows(kept, (1, "Ann"), (2, "Bob"), (3, "Cyd"), (5, "Cid"))
     ran.noted("each of them counts as sent")
     assert named(kept) == [(1, "Ann"), (2, "Bob"), (4, "Dan")]
+    if kept.case.format == "delta":
+        return
     ran = given_rows(kept, (1, "Ann"), (3, "Cyd"), (5, "Eve"))
     assert not [note for note in ran.notes if "counts as sent" in note]
     assert named(kept) == [(1, "Ann"), (2, "Bob"), (4, "Dan"), (5, "Eve")]
