@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from doc_follow import STUBS, Folder, Heard
-from doc_programs import COMPANY, CONTACTS, SHOP_SOURCE, TAP
+from doc_programs import COMPANY, CONTACTS, FAKER_SOURCE, SHOP_SOURCE, TAP
 
 
 @pytest.fixture
@@ -23,6 +23,7 @@ def equipped(folder: Folder) -> Folder:
     """With a connector behind each path that pages name."""
     for name in ("source", "source-shop", "source-x"):
         folder.python(name, SHOP_SOURCE)
+    folder.python("source-faker", FAKER_SOURCE)
     folder.python("source-crm", SHOP_SOURCE.replace('"source_defined_primary_key": [["id"]], ', ""))
     for name in ("tap-shop", "tap-github", "tap-x"):
         folder.python(name, TAP)

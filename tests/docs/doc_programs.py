@@ -60,6 +60,81 @@ match sys.argv[1]:
                 "stream_state": {"updated_at": "2026-01-05T00:00:00Z"}})
 """
 
+# What source-faker of the registry publishes and sends, where a page is about something else.
+FAKER_SOURCE = """
+import json, sys
+from datetime import datetime, timezone
+from pathlib import Path
+
+INTEGER, TEXT = {"type": "integer"}, {"type": "string"}
+AT = {"type": "string", "format": "date-time", "airbyte_type": "timestamp_with_timezone"}
+MAYBE_AT = {**AT, "type": ["null", "string"]}
+
+def words(names):
+    return dict.fromkeys(names.split(), TEXT)
+
+def whole(properties):
+    return {"type": "object", "properties": properties}
+
+USER = words("name title email telephone gender language academic_degree nationality occupation "
+    "height blood_type")
+ADDRESS = words("street_number street_name city state province postal_code country_code")
+OF_ALL = {"id": INTEGER, "created_at": AT, "updated_at": AT}
+ROWS = {
+    "products": {**OF_ALL, **words("make model"), "year": INTEGER, "price": {"type": "number"}},
+    "users": {**OF_ALL, **USER, "age": INTEGER, "weight": INTEGER, "address": whole(ADDRESS)},
+    "purchases": {**OF_ALL, "user_id": INTEGER, "product_id": INTEGER, "added_to_cart_at": MAYBE_AT,
+        "purchased_at": MAYBE_AT, "returned_at": MAYBE_AT}}
+OPTIONS = {"count": {**INTEGER, "minimum": 1, "default": 1000}, "seed": {**INTEGER, "default": -1},
+    "records_per_slice": {**INTEGER, "minimum": 1, "default": 1000},
+    "always_updated": {"type": "boolean", "default": True},
+    "parallelism": {**INTEGER, "minimum": 1, "default": 4}}
+BORN = "2001-02-03T04:05:06+00:00"
+
+def row(name, n, now):
+    found = {"id": n, "created_at": BORN, "updated_at": now}
+    if name == "products":
+        return {**found, "make": "Mazda", "model": f"MX-{n}", "year": 2000 + n % 20, "price": n / 4}
+    if name == "purchases":
+        return {**found, "user_id": n, "product_id": 1 + n % 100, "added_to_cart_at": BORN,
+            "purchased_at": BORN if n % 2 else None, "returned_at": None}
+    return {**found, **{word: f"{word} {n}" for word in USER}, "email": f"user+{n}@example.com",
+        "age": 16 + n % 50, "weight": 40 + n % 50, "address": {w: f"{w} {n}" for w in ADDRESS}}
+
+def say(kind, type_=None, **payload):
+    print(json.dumps({"type": type_ or kind.upper(), kind: payload}), flush=True)
+
+def given(name):
+    return json.loads(Path(sys.argv[sys.argv.index(name) + 1]).read_text())
+
+match sys.argv[1]:
+    case "spec":
+        say("spec", documentationUrl="https://docs.airbyte.com/integrations/sources/faker",
+            connectionSpecification={**whole(OPTIONS), "additionalProperties": True})
+    case "check":
+        say("connectionStatus", "CONNECTION_STATUS", status="SUCCEEDED")
+    case "discover":
+        say("catalog", streams=[{"name": name, "json_schema": whole(fields),
+            "supported_sync_modes": ["full_refresh", "incremental"],
+            "source_defined_cursor": True, "default_cursor_field": ["updated_at"],
+            "source_defined_primary_key": [["id"]], "is_resumable": True}
+            for name, fields in ROWS.items()])
+    case "read":
+        config, states = given("--config"), {}
+        if "--state" in sys.argv:
+            states = {each["stream"]["stream_descriptor"]["name"]: each["stream"]["stream_state"]
+                for each in given("--state")}
+        count, now = config.get("count", 1000), datetime.now(timezone.utc).isoformat()
+        for name in (asked["stream"]["name"] for asked in given("--catalog")["streams"]):
+            last = min(count, 100) if name == "products" else count
+            if states.get(name) and not config.get("always_updated", True):
+                last, now = 0, states[name]["updated_at"]
+            for n in range(1, last + 1):
+                say("record", stream=name, emitted_at=1, data=row(name, n, now))
+            say("state", type="STREAM", stream={"stream_descriptor": {"name": name},
+                "stream_state": {"seed": config.get("seed", -1), "updated_at": now}})
+"""
+
 TAP = """
 import json, sys
 from pathlib import Path

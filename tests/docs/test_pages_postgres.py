@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 from doc_blocks import blocks
-from doc_follow import FAKER, SHOP, Folder, Heard, people
+from doc_follow import AS_FAKER, FAKER, SHOP, Folder, Heard, people
 
 import penstock
 from postgres_cluster import running_cluster, tcp_port
@@ -60,7 +60,7 @@ def test_the_tours_taps(shop: Folder) -> None:
     shop.file("destination.json", "{}")
     taps = [b for b in blocks("sh", page="tour.md") if "singer:meltanolabs" in b.text]
     assert len(taps) == 2
-    shop.replaced = {"airbyte:source-faker": FAKER}
+    shop.replaced = {**AS_FAKER}
     for block in taps:
         shop.run(block)
 
