@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import deltalake
 import pytest
 from doc_blocks import ROOT, RUNNABLE, blocks
-from doc_follow import FAKER, SHOP, Folder, Heard, assert_said, people
+from doc_follow import AS_FAKER, FAKER, SHOP, Folder, Heard, assert_said, people
 from doc_programs import CONTACTS, MELTANO, SHOP_SOURCE, TAP
 
 import warm_spark
@@ -152,7 +152,7 @@ def test_the_example_of_a_first_pipeline(folder: Folder) -> None:
 def test_syncmaven_destinations(equipped: Folder) -> None:
     equipped.file("credentials.json", '{"apiKey": "k"}')
     equipped.environ["API_KEY"] = "k"
-    equipped.replaced = {"airbyte:source-faker ": f"{FAKER} ", '"count": 1000}': '"count": 50}'}
+    equipped.replaced = {**AS_FAKER, '"count": 1000}': '"count": 50}'}
     equipped.follow("syncmaven.md")
 
 
@@ -218,7 +218,11 @@ def test_rapidbyte(equipped: Folder) -> None:
 
 
 def test_writing_a_component(equipped: Folder) -> None:
+    """With the example in C: the builder takes a minute for that in Python, which is built, run
+    and compared with this one in examples/test_python_examples.py."""
     equipped.replaced = {
+        "python-source": "c-source",
+        "python_source": "c_source",
         "examples/rapidbyte/build.py": f"{ROOT}/examples/rapidbyte/build.py",
         "uv run --no-project --with 'componentize": "true # the same",
     }
