@@ -1,12 +1,13 @@
 """The example notebook, executed as Jupyter does: answers, reports and progress are its outputs."""
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import nbformat
 import pytest
 from nbclient import NotebookClient
+
+import warm_spark
 
 if TYPE_CHECKING:
     from conftest import Api
@@ -19,7 +20,7 @@ def test_the_notebook_runs_and_shows_its_reports(api: "Api") -> None:
     book = nbformat.read(NOTEBOOK, as_version=4)
     told = {"SOURCE": api.source, "STREAM": "s0", "PENSTOCK_HOME": str(api.home)}
     client = NotebookClient(book, timeout=300, kernel_name="python3")
-    client.execute(cwd=str(api.folder), env={**os.environ, **told})
+    client.execute(cwd=str(api.folder), env=warm_spark.as_environment(**told))
     outputs: list[list[Any]] = [c.outputs for c in book.cells if c.cell_type == "code"]
     shown = [[o.get("data", {}) for o in each] for each in outputs]
     assert shown[1][-1]["text/plain"] == "['s0', 's1']"
