@@ -1,5 +1,5 @@
 """A user's program with a Spark session of its own, run as a process: prints one JSON document of
-what it saw. Usage: in_a_session.py classic|connect FOLDER STUB"""
+what it saw. Usage: in_a_session.py classic|connect FOLDER STUB BARE_PYTHON"""
 
 import json
 import os
@@ -10,11 +10,8 @@ from typing import Any
 
 
 def main() -> None:
-    kind, folder, stub = sys.argv[1:]
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    if kind == "classic":  # as in an environment that was not activated
-        del os.environ["PYSPARK_PYTHON"]
-        os.environ["PATH"] = "/usr/bin:/bin"
+    kind, folder, stub, bare = sys.argv[1:]
+    os.environ["PYSPARK_PYTHON"] = bare if kind == "classic" else sys.executable
     from penstock.spark.java import find_java
 
     os.environ["JAVA_HOME"] = str(find_java().home)
@@ -45,6 +42,15 @@ def main() -> None:
         told: dict[str, Any] = {"config": config, "name": name, "home": f"{folder}/home", **more}
         return penstock.run(source, place, **told)
 
+    if kind == "classic":
+        try:
+            run("bare")
+        except penstock.PenstockError as error:
+            said["bare"] = [error.code, error.exit_code, error.hint]
+        # as in an environment that was not activated
+        del os.environ["PYSPARK_PYTHON"]
+        os.environ["PATH"] = "/usr/bin:/bin"
+        spark.sparkContext.pythonExec = "python3"
     report = run("plain")
     said["first"] = [report.status, report.start, report.streams[0].committed]
     said["rows"] = spark.read.parquet(f"{folder}/lake-plain/s0").count()

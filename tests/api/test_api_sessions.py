@@ -11,10 +11,11 @@ import pytest
 
 PROGRAM = Path(__file__).with_name("in_a_session.py")
 STUB = Path(__file__).parents[1] / "stubs" / "stub_source.py"
+BARE = Path(sys.base_prefix) / "bin" / "python3"
 
 
 def told(kind: str, folder: Path) -> dict[str, Any]:
-    command = [sys.executable, str(PROGRAM), kind, str(folder), str(STUB)]
+    command = [sys.executable, *map(str, (PROGRAM, kind, folder, STUB, BARE))]
     done = subprocess.run(command, capture_output=True, text=True, timeout=400)
     assert done.returncode == 0, done.stderr[-4000:]
     return json.loads(done.stdout.splitlines()[-1])
@@ -29,8 +30,12 @@ def check(said: dict[str, Any]) -> None:
 
 @pytest.mark.spark
 def test_in_a_classic_session_and_after_it_was_stopped(tmp_path: Path) -> None:
+    """First with workers whose Python has no Penstock, which an error tells."""
     said = told("classic", tmp_path)
     assert said["kind"] == "pyspark.sql.session"
+    code, exit_code, hint = said["bare"]
+    assert (code, exit_code) == ("spark.no_penstock", 2)
+    assert "PYSPARK_PYTHON" in hint and sys.executable in hint
     check(said)
     assert said["closed"] == ["write.rows", "spark.stopped"]
     assert said["stopped"] == ["succeeded", "cold"]
@@ -41,28 +46,3 @@ def test_through_a_connect_server(tmp_path: Path) -> None:
     said = told("connect", tmp_path)
     assert said["kind"].startswith("pyspark.sql.connect")
     check(said)
-
-
-WITHOUT = """
-import os, sys
-os.environ["PYSPARK_PYTHON"] = sys.argv[1]
-from pyspark.sql import SparkSession
-import penstock
-spark = SparkSession.builder.master("local[2]").getOrCreate()
-try:
-    penstock.read(f"airbyte:{sys.executable} {sys.argv[3]}", "s0", home=sys.argv[2],
-                  config={"streams": 1, "records": 3}, progress=False)
-except penstock.PenstockError as error:
-    print(error.code, error.exit_code, error.hint, sep="|")
-"""
-
-
-@pytest.mark.spark
-def test_workers_whose_python_has_no_penstock_are_told_as_that(tmp_path: Path) -> None:
-    bare = str(Path(sys.base_prefix) / "bin" / "python3")
-    command = [sys.executable, "-c", WITHOUT, bare, str(tmp_path), str(STUB)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=200)
-    assert done.returncode == 0, done.stderr[-4000:]
-    code, exit_code, hint = done.stdout.splitlines()[-1].split("|")
-    assert (code, exit_code) == ("spark.no_penstock", "2")
-    assert "PYSPARK_PYTHON" in hint and sys.executable in hint

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import types as T
 
+import warm_spark
 from penstock.api.spark_source import PenstockSource
 from penstock.errors import ConfigError
 
@@ -19,7 +20,8 @@ HERE = Path(__file__).parent
 def test_a_connector_runs_once_and_only_counted_attempts_are_written(tmp_path: Path) -> None:
     command = [sys.executable, str(HERE / "as_a_format.py"), str(tmp_path)]
     command.append(str(HERE.parent / "stubs" / "stub_source.py"))
-    done = subprocess.run(command, capture_output=True, text=True, timeout=540)
+    environ = warm_spark.as_environment()  # for the runs of Spark's tasks; its own Java is another
+    done = subprocess.run(command, capture_output=True, text=True, timeout=540, env=environ)
     assert done.returncode == 0, done.stderr[-4000:]
     said = json.loads(done.stdout)
     assert "seq" in said["columns"] and "_airbyte_raw_id" in said["columns"]

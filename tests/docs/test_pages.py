@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Any
 import deltalake
 import pytest
 from doc_blocks import ROOT, RUNNABLE, blocks
-from doc_follow import AS_FAKER, FAKER, SHOP, Folder, Heard, assert_said, people
-from doc_programs import CONTACTS, MELTANO, SHOP_SOURCE, TAP
+from doc_follow import AS_FAKER, FAKER, OWN_FAKER, SHOP, Folder, Heard, assert_said, people
+from doc_programs import CONTACTS, FAKER_SOURCE, MELTANO, SHOP_SOURCE, TAP
 
-import warm_spark
 from penstock.sdk.testing import ScriptedHost
 
 if TYPE_CHECKING:
@@ -93,6 +92,8 @@ def test_the_tour(
     equipped.replaced = {
         '"count": 10000}': '"count": 300}',
         "doctor --fix": "doctor",  # spark/test_spark_archive.py
+        f"run {FAKER} parquet": f"run {OWN_FAKER} parquet",
+        "run airbyte:source-faker syncmaven": f"run {OWN_FAKER} syncmaven",
         "airbyte:source-faker ": f"{FAKER} ",
         '("lake/': f'("{tmp_path}/lake/',  # Spark's Java keeps the folder that it was started in
         '("tables/': f'("{tmp_path}/tables/',
@@ -135,7 +136,7 @@ def test_the_tutorial(folder: Folder) -> None:
     assert [path.name for path in folder.path.iterdir()] == ["home"]
     folder.follow(
         "first-pipeline.md",
-        written={"pipeline: people": ("people.yaml", "penstock plan people.yaml")},
+        written={"pipeline: people": ("people.yaml", "true")},  # the next block plans and runs it
     )
     users = deltalake.DeltaTable(folder.path / "lake" / "users").to_pyarrow_table()
     assert users.num_rows == len({*users["id"].to_pylist()}) == 1000
@@ -166,11 +167,12 @@ def test_projects(equipped: Folder) -> None:
 
 def test_enrichments(equipped: Folder) -> None:
     equipped.environ["API_KEY"] = "k"
+    equipped.replaced = {**AS_FAKER}
     equipped.follow("enrichments.md")
 
 
 def test_singer(equipped: Folder) -> None:
-    equipped.replaced = {"singer:tap-github": "singer:./tap-github"}
+    equipped.replaced = {**AS_FAKER, "singer:tap-github": "singer:./tap-github"}
     equipped.file("tap.json", "{}")
     equipped.environ["GITHUB_TOKEN"] = "secret-token"
     equipped.follow("singer.md")
@@ -190,6 +192,7 @@ def test_reverse_etl(equipped: Folder) -> None:
 
 
 def test_transforms(equipped: Folder) -> None:
+    equipped.replaced = {**AS_FAKER}
     equipped.follow(
         "transforms.md",
         "transforms-builtin.md",
@@ -252,42 +255,62 @@ def test_schedules(equipped: Folder, server: Heard) -> None:
     (srv / "venv" / "bin").symlink_to(Path(sys.executable).parent)
     equipped.file("srv/shop.yaml", SHOP.replace("./source", "../source"))
     equipped.file("srv/.env", "UNUSED=1\n")
-    equipped.replaced = {"/srv/penstock": str(srv), "pipeline: shop": "pipeline: told"}
+    equipped.replaced = {**AS_FAKER, "/srv/penstock": str(srv), "pipeline: shop": "pipeline: told"}
     equipped.environ["ALERT_URL"] = server.url
     equipped.follow("schedule.md", elsewhere={"import": "test_schedulers.py"})
 
 
 def test_reading_tables(
-    folder: Folder, shared_spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
+    equipped: Folder, shared_spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every way reads all rows: the value of each block's last line."""
-    monkeypatch.chdir(folder.path)
+    monkeypatch.chdir(equipped.path)
+    given = """--config '{"count": 20}'"""
     for lake in ("parquet:lake", "delta:delta_lake"):
-        config = '{"count": 20}'
-        folder.shell(lake, f"penstock run {FAKER} {lake} --config '{config}' --name {lake[:5]}")
+        equipped.shell(lake, f"penstock run {OWN_FAKER} {lake} {given} --name {lake[:5]}")
     counts: list[int] = []
 
     def counted(found: Any) -> None:
         found = found[0] if isinstance(found, tuple) else found
         counts.append(found if isinstance(found, int) else len(found))
 
-    folder.names = {"spark": shared_spark, "counted": counted}
-    folder.replaced = {  # Spark's Java keeps the folder that it was started in
-        'parquet("lake/': f'parquet("{folder.path}/lake/',
-        'load("delta_lake/': f'load("{folder.path}/delta_lake/',
+    equipped.names = {"spark": shared_spark, "counted": counted}
+    equipped.replaced = {  # Spark's Java keeps the folder that it was started in
+        'parquet("lake/': f'parquet("{equipped.path}/lake/',
+        'load("delta_lake/': f'load("{equipped.path}/delta_lake/',
     }
-    folder.last = "counted"
-    folder.follow("reading-tables.md")
+    equipped.last = "counted"
+    equipped.follow("reading-tables.md")
     assert counts == [20] * 8
 
 
-def test_the_command_line(folder: Folder, tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    """With a Spark of its own, since it stops it."""
-    cache = warm_spark.cache_in(tmp_path / "cache")
-    request.addfinalizer(lambda: warm_spark.end_in(cache))
-    folder.environ["XDG_CACHE_HOME"] = str(cache)
+def test_connectors_in_python(
+    equipped: Folder, shared_spark: "SparkSession", tmp_path: Path
+) -> None:
+    """Each of its programs obeys its protocol: a source into a table, a destination and an
+    enrichment under the test kit that the page shows."""
+    source, destination, enrichment, kit = blocks("python", page="sdk.md")
+    rows = "def fetch(url, changed_after):\n    return [dict(id=1, total=2.5, changed='a')]\n"
+    equipped.file("orders.py", rows + source.text)
+    config = '{"url": "http://a.example"}'
+    said = equipped.shell(
+        source, f"penstock run airbyte:'python orders.py' parquet:./lake --config '{config}'"
+    )
+    assert "1 row in" in said
+    equipped.file("crm.py", "def post(url, rows): ...\n" + destination.text)
+    names = {"CONNECTOR": [sys.executable, str(tmp_path / "crm.py")], "sys": sys}
+    exec(compile(f"{kit.text}\ntest_contacts()", str(kit), "exec"), names)
+    equipped.file("domains.py", "from penstock.sdk import *\n" + enrichment.text)
+    host = ScriptedHost([sys.executable, str(tmp_path / "domains.py")])
+    assert host.enrich([{"email": "a@x.io"}]) == [[{"email": "a@x.io", "domain": "x.io"}]]
+
+
+def test_the_command_line(folder: Folder, tmp_path: Path, connector_environments: Path) -> None:
+    """It stops the Spark that stays for these tests, so its page is the last of the last test: one
+    that comes later starts another."""
     folder.python("tap-x", TAP)
     folder.python("source-x", SHOP_SOURCE)
+    folder.python("source-faker", FAKER_SOURCE)
     for name in ("tap.json", "s.json"):
         folder.file(name, "{}")
     for name in ("target.json", "config.json"):
@@ -312,7 +335,7 @@ def test_the_command_line(folder: Folder, tmp_path: Path, request: pytest.Fixtur
             folder.file(f"pipelines/{name}.yaml", text)
 
     folder.replaced = {
-        "airbyte:source-faker ": f"{FAKER} ",
+        **AS_FAKER,
         "~/": f"{tmp_path}/",
         "shop,crm": "shop9,crm9",
         "/var/lib/penstock": f"{tmp_path}/home",
@@ -329,46 +352,20 @@ def test_the_command_line(folder: Folder, tmp_path: Path, request: pytest.Fixtur
         folder.python("source-null", text)
         folder.shell("presupposed", "penstock run airbyte:./source-null parquet:./null --name null")
 
-    def own_connectors() -> None:
-        home = tmp_path / "home" / "connectors"
-        shared = home.resolve()
-        home.unlink()
-        shutil.copytree(shared, home, symlinks=True, copy_function=os.link)
-
-    before = {
-        "run shop.yaml crm.yaml": pipelines,
-        "penstock rejects": rejected,
-        "penstock remove": own_connectors,
-    }
+    before = {"run shop.yaml crm.yaml": pipelines, "penstock rejects": rejected}
     folder.follow(
         "cli.md",
         "cli-run.md",
         "cli-plan.md",
         "cli-new.md",
         "cli-state.md",
-        "cli-connectors.md",
-        "cli-machine.md",
         "cli-serve.md",
+        "cli-machine.md",
         before=before,
     )
-
-
-def test_connectors_in_python(
-    equipped: Folder, shared_spark: "SparkSession", tmp_path: Path
-) -> None:
-    """Each of its programs obeys its protocol: a source into a table, a destination and an
-    enrichment under the test kit that the page shows."""
-    source, destination, enrichment, kit = blocks("python", page="sdk.md")
-    rows = "def fetch(url, changed_after):\n    return [dict(id=1, total=2.5, changed='a')]\n"
-    equipped.file("orders.py", rows + source.text)
-    config = '{"url": "http://a.example"}'
-    said = equipped.shell(
-        source, f"penstock run airbyte:'python orders.py' parquet:./lake --config '{config}'"
-    )
-    assert "1 row in" in said
-    equipped.file("crm.py", "def post(url, rows): ...\n" + destination.text)
-    names = {"CONNECTOR": [sys.executable, str(tmp_path / "crm.py")], "sys": sys}
-    exec(compile(f"{kit.text}\ntest_contacts()", str(kit), "exec"), names)
-    equipped.file("domains.py", "from penstock.sdk import *\n" + enrichment.text)
-    host = ScriptedHost([sys.executable, str(tmp_path / "domains.py")])
-    assert host.enrich([{"email": "a@x.io"}]) == [[{"email": "a@x.io", "domain": "x.io"}]]
+    # What other tests use must stay: scripts of an environment name the home that it was built by.
+    folder.replaced = {"airbyte:source-faker ": f"{FAKER} "}
+    own = tmp_path / "home of its own" / "connectors"
+    shutil.copytree(connector_environments, own, symlinks=True, copy_function=os.link)
+    folder.environ["PENSTOCK_HOME"] = str(own.parent)
+    folder.follow("cli-connectors.md")

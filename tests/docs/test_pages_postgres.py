@@ -1,5 +1,8 @@
 """Pages whose blocks read from Postgres, or write to it, followed with a real one."""
 
+import json
+import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -8,9 +11,11 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 from doc_blocks import blocks
-from doc_follow import AS_FAKER, FAKER, SHOP, Folder, Heard, people
+from doc_follow import AS_FAKER, OWN_FAKER, SHOP, STUBS, Folder, Heard, people
 
 import penstock
+import warm_spark
+from penstock.spark.session import LENT_SLOTS
 from postgres_cluster import running_cluster, tcp_port
 
 if TYPE_CHECKING:
@@ -78,17 +83,14 @@ def test_models(shop: Folder) -> None:
 
 
 def test_incremental(shop: Folder) -> None:
-    page = [b for b in blocks("yaml", page="incremental.md") if "profiles" not in b.text]
-    shop.file("shop.yaml", page[0].text)
-    ranged = next(b for b in blocks("yaml", page="incremental.md") if "profiles" in b.text)
-    assert len(page) == 1
-    shop.shell("presupposed", "penstock run shop.yaml")
+    _, ranged = blocks("yaml", page="incremental.md")
     shop.replaced = {
         "pipeline: shop\nsource:\n  use: airbyte": "pipeline: r\nsource:\n  use: airbyte"
     }
     shop.follow(
         "incremental.md",
         before={"--with y2023": lambda: shop.file("shop.yaml", ranged.text)},
+        written={"singer:meltanolabs-tap": ("shop.yaml", "penstock run shop.yaml")},
     )
 
 
@@ -97,14 +99,20 @@ def test_the_pipeline_file(shop: Folder, server: tuple[str, int], tmp_path: Path
     with Heard() as heard:
         shop.environ["ALERT_URL"] = heard.url
         shop.replaced = {
-            "airbyte:source-faker,": f"'{FAKER}',",
-            "airbyte:source-faker }": f"'{FAKER}', config: {{ count: 50 }} }}",
+            # of a catalog of Hive each table costs seconds
+            'airbyte:source-faker }\ndestination: { use: "delta:catalog': (
+                f"'{OWN_FAKER}', streams: [users], config: {{ count: 50 }} }}\n"
+                'destination: { use: "delta:catalog'
+            ),
+            "airbyte:source-faker,": f"'{OWN_FAKER}',",
+            "airbyte:source-faker }": f"'{OWN_FAKER}', config: {{ count: 50 }} }}",
+            **AS_FAKER,
             "{ count: 1000": "{ count: 100",
             "count: 10000": "count: 100",
             "/data/warehouse": f"{tmp_path}/warehouse",
             "/shared/penstock": f"{tmp_path}/shared",
             "delta:s3a://lake/tables": "delta:./big",
-            "spark://master:7077": "local[2]",
+            "spark://master:7077": f"local[{LENT_SLOTS}]",  # that of the Spark that stays
             "spark.executor.memory: 2g": "spark.sql.shuffle.partitions: 2",
             "@db/penstock": f"@127.0.0.1:{server[1]}/postgres",
         }
@@ -118,35 +126,39 @@ def test_the_pipeline_file(shop: Folder, server: tuple[str, int], tmp_path: Path
 
 
 def test_python(
-    shop: Folder,
-    server: tuple[str, int],
-    shared_spark: "SparkSession",
-    monkeypatch: pytest.MonkeyPatch,
+    shop: Folder, shared_spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(shop.path)
     monkeypatch.setenv("PENSTOCK_HOME", str(shop.path / "home"))
-    url = f"postgresql+psycopg://penstock@/postgres?host={server[0]}"
+    for name, value in warm_spark.environ().items():  # for runs in Spark's Python workers
+        monkeypatch.setitem(shared_spark.sparkContext.environment, name, value)
+    got = shop.path / "got.jsonl"  # what the target was sent
+    said = json.dumps({"save": str(got)})
+    shop.program("target-postgres", sys.executable, STUBS / "stub_target.py", said)
     shop.file("pipelines/shop.yaml", SHOP)
     shop.file("shop.yaml", SHOP.replace("pipeline: shop", "pipeline: other"))
     shop.file(".env", "A=1\n")
     shop.file("faker.json", '{"count": 20}')
-    shop.file("postgres.json", f'{{"sqlalchemy_url": "{url}"}}')
+    shop.file("postgres.json", "{}")
     taken: list[Any] = []
     frame = shared_spark.createDataFrame([(1, "a"), (2, "b")], "id long, name string")
     home = f'.option("home", "{shop.path}/home")'
     shop.names = {
         "penstock": penstock,
         "spark": shared_spark,
-        "source": FAKER,
+        "source": OWN_FAKER,
         "take": taken.append,
         "frame": frame,
         "api": SimpleNamespace(pages=lambda: [[{"id": 1, "total": 9.9}], [{"id": 2, "note": "x"}]]),
     }
     shop.replaced = {
-        '"airbyte:source-faker"': f'"{FAKER}"',
-        "config={...}": f'config={{"sqlalchemy_url": "{url}"}}',
+        **dict.fromkeys(AS_FAKER, f"airbyte:{shop.path}/source-faker"),
+        "singer:meltanolabs-target-postgres": f"singer:{shop.path}/target-postgres",
+        "config={...}": "config={}",
         '"@faker.json")': f'"@{shop.path}/faker.json"){home}',
         '"@postgres.json")': f'"@{shop.path}/postgres.json"){home}',
     }
     shop.follow("python.md", "python-write.md", "python-spark.md")
     assert taken[0].num_rows == 1000
+    rows = Counter(m["stream"] for m in map(json.loads, got.open()) if m["type"] == "RECORD")
+    assert rows == {"orders": 2, "users": 20}

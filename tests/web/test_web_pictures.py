@@ -15,6 +15,8 @@ import pytest
 from small_png import small
 from web_harness import SOURCE, Pages
 
+import warm_spark
+
 pytestmark = pytest.mark.spark
 MOST_BYTES = 60_000
 # Each page, and a text that it has once it is drawn.
@@ -90,7 +92,8 @@ def test_every_page_is_drawn_and_has_its_picture(browser: Any, tmp_path: Path) -
     if kept:
         shutil.rmtree(place, ignore_errors=True)
         place.mkdir()
-    site = Pages(place, SHOP_TOKEN="right-token", SHOP_KEY="k-1234567").enter()
+    secrets = {"SHOP_TOKEN": "right-token", "SHOP_KEY": "k-1234567"}
+    site = Pages(place, **secrets, **warm_spark.environ()).enter()
     try:
         drawn(shop(site), browser, Path(kept) if kept else tmp_path / "pictures", bool(kept))
     finally:
@@ -103,7 +106,7 @@ def drawn(site: Pages, browser: Any, folder: Path, kept: bool) -> None:
         each.mkdir(exist_ok=True)
     wrong: list[str] = []
     name, _, value = site.cookie.partition("=")
-    for scheme, width in (("light", 1120), ("dark", 1120), ("light", 380), ("dark", 1920)):
+    for scheme, width in (("light", 1120), ("light", 380), ("dark", 1920)):
         context = browser.new_context(viewport={"width": width, "height": 720}, color_scheme=scheme)
         context.add_cookies([{"name": name, "value": value, "url": site.base}])
         page = context.new_page()

@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 from web_harness import KEPT, Pages
 
+import warm_spark
+
 pytestmark = [pytest.mark.spark, pytest.mark.dear]
 LONG = 120_000
 READ = ".figures span:has-text('rows read') b:not(:text-is('0'))"
@@ -29,7 +31,7 @@ def opened(site: Pages, browser: Any) -> Any:
 def test_a_run_goes_on_without_the_page_and_without_the_server(
     pages: Callable[..., Pages], browser: Any
 ) -> None:
-    site = pages()
+    site = pages(**warm_spark.environ())
     site.write(region="eu", token="${T:-x}", auth={"kind": "open"}, rows=60, delay=0.1)
     page = opened(site, browser)
     page.goto(f"{site.base}/p/shop.yaml/plan")
@@ -41,7 +43,7 @@ def test_a_run_goes_on_without_the_page_and_without_the_server(
     page.wait_for_selector(READ)
     page.wait_for_selector("text=Stop it")
     site.kill()
-    again = pages()
+    again = pages(**warm_spark.environ())
     page = opened(again, browser)
     page.goto(again.base + address)
     page.wait_for_selector(".figures .s-running")
@@ -86,10 +88,10 @@ def test_a_run_goes_on_without_the_page_and_without_the_server(
 def test_a_run_of_the_command_line_is_seen_and_stopped(
     pages: Callable[..., Pages], browser: Any, tmp_path: Path
 ) -> None:
-    site = pages()
+    site = pages(**warm_spark.environ())
     file = site.write(region="eu", token="x", auth={"kind": "open"}, rows=3000, delay=0.1)
     env = {k: v for k, v in os.environ.items() if k in KEPT}
-    env |= {"PENSTOCK_HOME": str(site.home), "PENSTOCK_DAEMON": "0"}
+    env |= {"PENSTOCK_HOME": str(site.home), **warm_spark.environ()}
     words = [sys.executable, "-m", "penstock", "run", str(file), "--json"]
     run = subprocess.Popen(words, env=env, cwd=tmp_path, stdout=subprocess.PIPE)
     try:
@@ -113,7 +115,7 @@ def test_seven_tabs_of_a_run_leave_the_browser_free_and_a_killed_run_says_so(
     pages: Callable[..., Pages], browser: Any
 ) -> None:
     """A browser has six connections for a server: a page that is followed keeps one."""
-    site = pages()
+    site = pages(**warm_spark.environ())
     site.write(region="eu", token="x", auth={"kind": "open"}, rows=3000, delay=0.1)
     page = opened(site, browser)
     page.goto(f"{site.base}/p/shop.yaml/runs")

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from web_harness import Pages
 
+import warm_spark
+
 Start = Callable[..., Pages]
 LONG = 240_000
 pytestmark = [pytest.mark.spark, pytest.mark.dear]
@@ -50,7 +52,7 @@ class Visitor:
 
 @pytest.mark.network
 def test_a_demo_from_an_empty_folder_to_rows_in_delta(pages: Start, browser: Any) -> None:
-    site = pages()
+    site = pages(**warm_spark.environ())
     you = Visitor(site, browser)
     page = you.page
     page.click("main >> text=Find a connector")
@@ -96,7 +98,7 @@ def test_a_demo_from_an_empty_folder_to_rows_in_delta(pages: Start, browser: Any
 
 
 def test_a_secret_a_bad_row_and_a_state_that_is_moved(pages: Start, browser: Any) -> None:
-    site = pages()
+    site = pages(**warm_spark.environ())
     you = Visitor(site, browser)
     page = you.page
     page.click("text=Name a connector")
