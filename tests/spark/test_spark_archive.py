@@ -167,12 +167,34 @@ def test_who_waits_takes_the_maker_along(tmp_path: Path) -> None:
     assert _gone(started)
 
 
+MAKE = """
+import sys
+from pathlib import Path
+from penstock.spark.class_archive_build import make_now
+from penstock.tables.contract import SessionNeeds
+print(make_now(SessionNeeds(), Path(sys.argv[1])))
+"""
+MAKE_SMALL = """
+import sys
+from pathlib import Path
+from penstock.spark import class_archive_build as build
+from penstock.spark.class_archive import archive_path
+from penstock.spark.java import find_java
+build._TRIAL = build._TRIAL[:2]  # a session and a statement that writes files
+cache = Path(sys.argv[1])
+build._make(build.ArchiveRequest((), {}, (), str(cache), True))
+print(archive_path(find_java(), (), cache))
+"""
+
+
 @pytest.mark.spark
 @pytest.mark.parametrize("packaged", [False, True])
 def test_what_is_made_is_used(tmp_path: Path, packaged: bool) -> None:
-    """By the packaged Java and by the one at hand, for which ``./test`` has made it: ``-Xshare:on``
-    ends a Java that cannot map it, and Java says of each class where it has it from."""
-    environ = {k: v for k, v in os.environ.items() if k != "JDK_JAVA_OPTIONS"}
+    """By the packaged Java, of fewer statements, and by the one at hand, for which ``./test`` has
+    made it: ``-Xshare:on`` ends a Java that cannot map it, and Java says of each class where it has
+    it from."""
+    # No option that an archive depends on, as which collector is.
+    environ = {**os.environ, "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1"}
     cache, scratch = tmp_path / "cache", tmp_path / "scratch"
     if packaged:
         environ["JAVA_HOME"] = str(find_java({"PATH": ""}).home)
@@ -187,12 +209,7 @@ def test_what_is_made_is_used(tmp_path: Path, packaged: bool) -> None:
     left.mkdir()
     for number in range(KEPT):
         os.utime(put(folder / f"{number}.jsa"), (number, number))
-    code = (
-        "import sys; from pathlib import Path; from penstock.tables.contract import SessionNeeds\n"
-        "from penstock.spark.class_archive_build import make_now\n"
-        "print(make_now(SessionNeeds(), Path(sys.argv[1])))\n"
-    )
-    made = Path(program(code, cache, scratch, environ))
+    made = Path(program(MAKE_SMALL if packaged else MAKE, cache, scratch, environ))
     assert_used(cache, scratch, environ)
     assert made.stat().st_mode & 0o777 == 0o600
     assert not left.exists() and not (folder / "0.jsa").exists()

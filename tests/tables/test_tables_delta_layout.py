@@ -70,45 +70,41 @@ def rows(tables: DeltaTables, spark: Any, *columns: str) -> list[Any]:
     return sorted(tuple(r) for r in spark.table(name_of(tables)).select(*columns).collect())
 
 
-def test_an_overwrite_keeps_what_a_user_gave_the_table(
+def test_a_column_that_widens_and_an_overwrite_keep_what_a_user_gave_the_table(
     tables: DeltaTables, spark: Any, loads: Any
 ) -> None:
     made_by_a_user(tables, spark)
-    put(tables, spark, loads.load(1, [{"id": 1, "v": "a"}, {"id": 2, "v": "b"}], COLUMNS))
-    before = layout(tables, spark)
+    first = [{"id": 1, "v": "a", "n": 1}, {"id": 2, "v": "b"}]
+    put(tables, spark, loads.load(1, first, COLUMNS))
     comments = {"id": "a number", "v": "a text"}
-    assert before == (["v"], PROPERTIES, comments, {"id"})
+    assert layout(tables, spark) == (["v"], PROPERTIES, comments, {"id"})
+    wide = {**COLUMNS, "n": "number"}
+    put(tables, spark, loads.load(2, [{"id": 3, "v": "b", "n": 0.5}], wide))
+    before = layout(tables, spark)
+    assert before[:3] == (["v"], PROPERTIES, comments), "a column became wider"
+    assert rows(tables, spark, "id", "n") == [(1, 1.0), (2, None), (3, 0.5)]
     spark.conf.set("spark.sql.sources.partitionOverwriteMode", "dynamic")
     try:
-        new = loads.load(2, [{"id": 3, "v": "a"}], COLUMNS, mode="overwrite", replaces=True)
+        new = loads.load(3, [{"id": 3, "v": "a"}], wide, mode="overwrite", replaces=True)
         put(tables, spark, new)
     finally:
         spark.conf.unset("spark.sql.sources.partitionOverwriteMode")
     assert layout(tables, spark) == before
     assert rows(tables, spark, "id", "v") == [(3, "a")]  # the partition b is gone, too
-    wider = {**COLUMNS, "w": "number"}
-    new = loads.load(3, [{"id": 4, "v": "b", "w": 1.5}], wider, mode="overwrite", replaces=True)
+    more = {**wide, "w": "number"}
+    new = loads.load(4, [{"id": 4, "v": "b", "w": 1.5}], more, mode="overwrite", replaces=True)
     put(tables, spark, new)
     assert layout(tables, spark) == before
     assert rows(tables, spark, "id", "v", "w") == [(4, "b", 1.5)]
+    if "/" not in tables.location(T):
+        return  # of a catalog's table the rest is the same code
     other = {"id": "string", "v": "string"}  # n is gone, and id has another type
     spark.sql(f"ALTER TABLE {name_of(tables)} DROP CONSTRAINT positive")
-    new = loads.load(4, [{"id": "x", "v": "c"}], other, mode="append_dedup", replaces=True)
+    new = loads.load(5, [{"id": "x", "v": "c"}], other, mode="append_dedup", replaces=True)
     put(tables, spark, new)
     kept = {k: v for k, v in PROPERTIES.items() if k != "delta.constraints.positive"}
     assert layout(tables, spark) == (["v"], kept, comments, set())
     assert rows(tables, spark, "id", "v") == [("x", "c")]
-    new = loads.load(5, [{"id": "y"}], {"id": "string"}, mode="overwrite", replaces=True)
+    new = loads.load(6, [{"id": "y"}], {"id": "string"}, mode="overwrite", replaces=True)
     put(tables, spark, new)
     assert layout(tables, spark) == ([], kept, {"id": "a number"}, set())
-
-
-def test_a_column_that_widens_keeps_the_tables_partitions(
-    tables: DeltaTables, spark: Any, loads: Any
-) -> None:
-    made_by_a_user(tables, spark)
-    put(tables, spark, loads.load(1, [{"id": 1, "v": "a", "n": 1}], COLUMNS))
-    put(tables, spark, loads.load(2, [{"id": 2, "v": "b", "n": 0.5}], {**COLUMNS, "n": "number"}))
-    comments = {"id": "a number", "v": "a text"}
-    assert layout(tables, spark)[:3] == (["v"], PROPERTIES, comments)
-    assert rows(tables, spark, "id", "n") == [(1, 1.0), (2, 0.5)]

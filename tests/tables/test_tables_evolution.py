@@ -432,7 +432,11 @@ KEYED = {"id": "integer", "v": "integer"}
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("old", [{"at": "string"}, ["string"]])
+@pytest.mark.parametrize(
+    ("tables", "old"),
+    [("parquet", {"at": "string"}), ("delta", ["string"])],
+    indirect=["tables"],
+)
 def test_a_mark_that_was_kept_as_an_object_or_a_list_and_is_json_now_deletes_L9(
     tables: Any, spark: Any, loads: Any, old: Any
 ) -> None:
