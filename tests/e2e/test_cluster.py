@@ -15,13 +15,13 @@ from contextlib import suppress
 from pathlib import Path
 
 import deltalake
-import psycopg
 import pytest
 from e2e_harness import STUB, Place, assert_adds_up, end_all
 from spark_cluster import Cluster, mapped_classes, namespaces
 from test_kills import assert_whole, await_hang, await_rows, hung, reads
 
 from penstock.spark.java import find_java
+from penstock.tables.parquet.tables import FEW_LOADS
 from postgres_cluster import running_cluster, tcp_port
 
 sys.path.append(str(Path(__file__).parents[1] / "docs"))
@@ -30,6 +30,7 @@ from doc_follow import Folder
 
 HERE = Path(__file__).parent
 API = HERE.parent / "api"
+TAP = STUB.with_name("stub_tap.py")
 EXAMPLES = Path(__file__).parents[2] / "examples"
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -98,7 +99,8 @@ def line(pid: int) -> str:
 def test_the_page_and_the_example_of_a_cluster_are_followed(
     cluster: Cluster, tmp_path: Path, connector_environments: Path
 ) -> None:
-    """Their stores on a real Postgres; a tap of it, and source-faker: the main job."""
+    """Their stores on a real Postgres; a stub for the page's tap, and source-faker: the main job,
+    whose packages the worker installs."""
     (tmp_path / "home").mkdir()
     (tmp_path / "home" / "connectors").symlink_to(connector_environments)
     reader = Folder(tmp_path)
@@ -106,9 +108,9 @@ def test_the_page_and_the_example_of_a_cluster_are_followed(
     settings = [f"{name}: '{value}'" for name, value in given.items()]
     with running_cluster() as folder, tcp_port(folder) as port:
         url = f"postgresql://penstock:none@127.0.0.1:{port}/postgres"
-        with psycopg.connect(f"host={folder} user=penstock dbname=postgres") as connection:
-            connection.execute("CREATE TABLE orders AS SELECT 1 AS id")
         reader.replaced = {
+            "singer:meltanolabs-tap-postgres": f"singer:{sys.executable} {TAP}",
+            "public-orders": "s0",
             "delta:s3a://lake/shop": "delta:./lake",
             "@db/penstock": f"@127.0.0.1:{port}/postgres",
             "/shared": str(tmp_path),
@@ -129,6 +131,7 @@ def test_the_page_and_the_example_of_a_cluster_are_followed(
         example = (EXAMPLES / "cluster" / "cluster.yaml").read_text()
         reader.file("cluster.yaml", reader.here(example))
         reader.shell("cluster.yaml", "penstock run cluster.yaml")
+    assert deltalake.DeltaTable(tmp_path / "lake" / "s0").to_pyarrow_table().num_rows == 100
     users = deltalake.DeltaTable(tmp_path / "lake" / "users").to_pyarrow_table()
     assert len({*users["id"].to_pylist()}) == users.num_rows == 1000
 
@@ -173,7 +176,7 @@ def test_no_row_is_lost_in_a_folder_that_a_worker_does_not_share_L1_L8(
     for name in ("parquet/append", "parquet/overwrite", "parquet/append_dedup"):
         assert_unshared(seen[name][0], "destination.not_shared", unshared)
     for name in ("parquet/many", "parquet/odd"):
-        assert len(seen[name]) == 12
+        assert len(seen[name]) == FEW_LOADS + 1
         for outcome in seen[name]:
             assert_unshared(outcome, "destination.not_shared", unshared)
     assert seen["tables"] == []
@@ -194,16 +197,30 @@ def test_no_row_is_lost_in_a_folder_that_a_worker_does_not_share_L1_L8(
     assert seen["left"] == []
 
 
-def test_a_worker_that_cannot_run_a_lane_is_named_with_what_it_lacks_L11(
+def test_a_worker_that_cannot_run_a_lane_is_named_with_what_it_lacks_L5_L11(
     cluster: Cluster, unshared: Path, tmp_path: Path
 ) -> None:
     """It does not see the log, has no Penstock, or another one. (A process that ends at once is
-    none of these.)"""
+    none of these.) A run says so, too, and goes on where the log is seen: here nowhere."""
+    place = Place(tmp_path, "parquet", config={"streams": 1, "records": 40})
+    run = {
+        "source": place.source_reference,
+        "destination": f"parquet:{place.lake}",
+        "home": str(unshared / "home"),
+        "options": {
+            "name": "e2e",
+            "config": json.dumps(place.config),
+            "destination_sync_mode": "append",
+        },
+    }
     command = [sys.executable, str(HERE / "unfit_workers.py"), str(tmp_path), str(unshared)]
-    told = json.dumps({"master": cluster.address, "conf": cluster.conf | cluster.only_last})
-    done = subprocess.run(command, input=told, capture_output=True, text=True, timeout=300)
+    told = {"master": cluster.address, "conf": cluster.conf | cluster.only_last, "run": run}
+    done = subprocess.run(
+        command, input=json.dumps(told), capture_output=True, text=True, timeout=300
+    )
     assert done.returncode == 0, done.stderr[-4000:]
-    seen = json.loads(done.stdout.splitlines()[-1])
+    answer = json.loads(done.stdout.splitlines()[-1])
+    seen = answer["tasks"]
     codes = {name: tuple(error[:2]) for name, error in seen.items()}
     assert codes == {
         "no log": ("LogError", "log.not_shared"),
@@ -215,26 +232,12 @@ def test_a_worker_that_cannot_run_a_lane_is_named_with_what_it_lacks_L11(
         assert "worker 127.0.0.2 (executor 0)" in message and hint, seen
     assert f"{unshared}/log" in seen["no log"][2] and "`log.path`" in seen["no log"][3]
     assert "0.0.1" in seen["another penstock"][2]
-
-
-def test_a_run_whose_workers_do_not_see_the_log_says_so_and_goes_on_where_they_do_L5(
-    cluster: Cluster, unshared: Path, tmp_path: Path
-) -> None:
-    place = Place(
-        tmp_path,
-        "parquet",
-        config={"streams": 1, "records": 40},
-        options={"destination_sync_mode": "append"},
-        told={"master": cluster.address, "conf": cluster.conf | cluster.only_last},
-        cold=True,
-    )
-    place.home = unshared / "home"
-    ended = place.run()
-    assert (ended.code, ended.error["code"]) == (6, "log.not_shared"), ended.report
-    assert "127.0.0.2 (executor" in ended.error["message"]
-    assert str(place.home) in ended.error["message"]
-    notes = [note for note in ended.report["notes"] if "was started again" in note]
-    assert notes and all("127.0.0.2 (executor" in note for note in notes), ended.report["notes"]
+    code, report = answer["run"]
+    assert (code, report["error"]["code"]) == (6, "log.not_shared"), report
+    assert "127.0.0.2 (executor" in report["error"]["message"]
+    assert run["home"] in report["error"]["message"]
+    notes = [note for note in report["notes"] if "was started again" in note]
+    assert notes and all("127.0.0.2 (executor" in note for note in notes), report["notes"]
     assert place.rows("s0") == []
 
 

@@ -715,29 +715,15 @@ def test_a_source_that_dies_keeps_what_was_sealed_and_goes_on(site: Callable[...
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize(
-    ("source", "destination"),
-    [
-        ("airbyte:docker:test/stub-source:1", "airbyte:docker:test/stub-destination:1"),
-        ("singer:docker:test/stub-tap:1", "singer:docker:test/stub-target:1"),
-    ],
-)
-def test_images_at_both_ends(
-    site: Callable[..., Site], source: str, destination: str, tmp_path: Path
-) -> None:
-    """A destination's writes go to a folder that it is given, as the image's user."""
-    place = tmp_path / "written"
-    place.mkdir()
-    place.chmod(0o777)
-    folders = {"allowed_preopens": [str(place)]}
-    here = site()
-    done = here.run(
-        use=source,
+def test_images_at_both_ends(site: Callable[..., Site]) -> None:
+    """From Airbyte to Singer. From Singer to Airbyte: ``test_the_pages_are_followed``. Writes go to
+    a folder that it is given in ``test_an_image_on_the_node_cdk_keeps_its_state``."""
+    done = site().run(
+        use="airbyte:docker:test/stub-source:1",
         config={"records": 30, "streams": 1},
         destination={
-            "use": destination,
-            "config": {"sink": str(place / "sink.jsonl")},
-            "permissions": {"fs": folders, "network": {"allowed_hosts": []}},
+            "use": "singer:docker:test/stub-target:1",
+            "permissions": {"network": {"allowed_hosts": []}},
         },
     )
     assert done.status == "succeeded", done.error
@@ -745,28 +731,28 @@ def test_images_at_both_ends(
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("hosts", [None, ["db.corp.test:5432"]])
 def test_an_image_on_the_node_cdk_keeps_its_state(
-    site: Callable[..., Site], tmp_path: Path, hosts: list[str] | None
+    site: Callable[..., Site], tmp_path: Path
 ) -> None:
     """It reaches the state RPC from a network of the engine, and beside a list of hosts; without
     any host: ``test_a_container_without_network_reaches_the_one_server_that_it_is_given``."""
-    network = {} if hosts is None else {"network": {"allowed_hosts": hosts}}
     place = tmp_path / "written"
     place.mkdir()
     place.chmod(0o777)
-    destination = {
-        "use": "syncmaven:docker:test/cdk-destination:1",
-        "config": {"file": str(place / "rows")},
-        "stream": "rows",
-        "permissions": {"fs": {"allowed_preopens": [str(place)]}, **network},
-    }
     here = site()
-    source = {"use": "airbyte:docker:test/stub-source:1", "destination": destination}
-    first = here.run(config={"records": 20, "streams": 1}, **source)
-    assert first.status == "succeeded", first.error
-    second = here.run(config={"records": 35, "streams": 1}, **source)
-    assert second.status == "succeeded", second.error
+    for records, hosts in ((20, None), (35, ["db.corp.test:5432"])):
+        network = {} if hosts is None else {"network": {"allowed_hosts": hosts}}
+        ran = here.run(
+            use="airbyte:docker:test/stub-source:1",
+            config={"records": records, "streams": 1},
+            destination={
+                "use": "syncmaven:docker:test/cdk-destination:1",
+                "config": {"file": str(place / "rows")},
+                "stream": "rows",
+                "permissions": {"fs": {"allowed_preopens": [str(place)]}, **network},
+            },
+        )
+        assert ran.status == "succeeded", ran.error
     lines = [json.loads(line) for line in (place / "rows").read_text().splitlines()]
     assert [line["seq"] for line in lines] == list(range(1, 36))
     assert [line["before"] for line in lines] == list(range(35))

@@ -24,7 +24,7 @@ IN_CI = (
     "airbyte-push/mid-push/destination",
     "airbyte-push/after-ack/program",
     "airbyte-push/before-settle/pusher",
-    "singer-push/after-settle/program",
+    "singer-push/after-settle/pusher",
     "singer-push/before-ack/push-worker",
     "singer-push/after-order/destination",
 )

@@ -117,37 +117,53 @@ def test_l8_appended_rows_come_once(site: Make, protocol: str, format: str) -> N
 
 
 @pytest.mark.parametrize(
-    ("cursor", "format"),
-    [(TIME, "delta"), (TEXT, "parquet"), (INTEGER, "delta")],
-    ids=["time", "text", "number"],
+    ("format", "cursors"),
+    [("delta", {"time": TIME, "number": INTEGER}), ("parquet", {"text": TEXT})],
+    ids=["delta", "parquet"],
 )
-def test_l9_a_keyed_row_goes_by_its_cursor(site: Make, format: str, cursor: Any) -> None:
-    items = stream({"id": INTEGER, "n": INTEGER, "at": cursor}, ("id",), "at")
-    early, later, late = (8, 12, 20) if cursor is INTEGER else (MORNING, NOON, EVENING)
-    shop = Shop(site(format), "airbyte", items=items)
-    shop.parts["streams"] = [{"name": "items", "mode": "upsert"}]
-    shop.sends(
-        ["items", {"id": 1, "n": 1, "at": early}],
-        ["items", {"id": 2, "n": "older", "at": early}],
-        ["items", {"id": 3, "n": "alone", "at": early}],
-        ["items", {"id": 4, "n": "newest", "at": late}],
-        ["items", {"id": 5, "n": "equal", "at": later}],
-        ["items", {"id": 6, "n": "no cursor", "at": None}],
-        ["items", {"id": 7, "n": "first of two", "at": later}],
-        ["items", {"id": 7, "n": "second of two", "at": later}],
-    )
-    shop.sends(*(["items", {"id": i, "n": 7, "at": later}] for i in (2, 4, 5, 6)))
+def test_l9_a_keyed_row_goes_by_its_cursor(
+    site: Make, format: str, cursors: dict[str, Any]
+) -> None:
+    """Each stream has a cursor of another type."""
+    streams = {
+        name: stream({"id": INTEGER, "n": INTEGER, "at": cursor}, ("id",), "at")
+        for name, cursor in cursors.items()
+    }
+    moments = {
+        name: (8, 12, 20) if name == "number" else (MORNING, NOON, EVENING) for name in streams
+    }
+    shop = Shop(site(format), "airbyte", **streams)
+    shop.parts["streams"] = [{"name": name, "mode": "upsert"} for name in streams]
+    first: list[Any] = []
+    second: list[Any] = []
+    for name, (early, later, late) in moments.items():
+        sent = [
+            (1, 1, early),
+            (2, "older", early),
+            (3, "alone", early),
+            (4, "newest", late),
+            (5, "equal", later),
+            (6, "no cursor", None),
+            (7, "first of two", later),
+            (7, "second of two", later),
+        ]
+        first += [[name, {"id": i, "n": n, "at": at}] for i, n, at in sent]
+        second += [[name, {"id": i, "n": 7, "at": later}] for i in (2, 4, 5, 6)]
+    shop.sends(*first)
+    shop.sends(*second)
 
     done = shop.retries()
-    assert tried(done) == (7, {})
+    assert tried(done) == (7 * len(streams), {})
     # 3 and 7 are new, 4 has the higher cursor; 2, 5, 6 and the first 7 are superseded
-    assert shop.rows("items", "id", "n", "at") == shop.rows("items", "id", "n", "at")
-    assert shop.rows("items", "id", "n") == [
-        (1, 1), (2, 7), (3, None), (4, None), (5, 7), (6, 7), (7, None),
-    ]  # fmt: skip
-    assert done.streams[0].superseded == 4
-    shop.sends(["items", {"id": 3, "n": 8, "at": early}])  # an equal cursor that comes later
-    assert (3, 8) in shop.rows("items", "id", "n")
+    for name in streams:
+        assert shop.rows(name, "id", "n") == [
+            (1, 1), (2, 7), (3, None), (4, None), (5, 7), (6, 7), (7, None),
+        ]  # fmt: skip
+    assert [each.superseded for each in done.streams] == [4] * len(streams)
+    # an equal cursor that comes later
+    shop.sends(*([name, {"id": 3, "n": 8, "at": at[0]}] for name, at in moments.items()))
+    for name in streams:
+        assert (3, 8) in shop.rows(name, "id", "n")
 
 
 @pytest.mark.parametrize("format", ["parquet", "delta"])
@@ -242,17 +258,13 @@ def test_a_record_whose_transform_was_mended_is_tried_from_the_start(site: Make)
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("place", "format"),
-    [
-        ("mid-part", "parquet"),
-        ("after-seal", "delta"),
-        ("after-intent", "parquet"),
-        ("after-commit", "delta"),
-    ],
+    ("format", "places"),
+    [("parquet", ("mid-part", "after-intent")), ("delta", ("after-seal", "after-commit"))],
 )
-def test_l3_exactly_once_across_a_kill(
-    quiet: Site, tmp_path: Path, format: str, place: str
+def test_l3_exactly_once_across_kills(
+    quiet: Site, tmp_path: Path, format: str, places: tuple[str, ...]
 ) -> None:
+    """A retry is killed, and the one after it, which goes on with what the first left, too."""
     quiet.format = format
     events = stream({"id": INTEGER, "n": INTEGER, "at": TIME}, (), "at")
     shop = Shop(quiet, "airbyte", events=events)
@@ -261,13 +273,14 @@ def test_l3_exactly_once_across_a_kill(
     path = str(quiet.write(**{**shop.parts, "strict": True}))
     assert quiet.cli("run", path).code == 0
     quiet.write(**shop.parts)
-    once = {
-        "PENSTOCK_FAILPOINT": f"{place}@program",
-        "PENSTOCK_FAILPOINT_ONCE": str(tmp_path / "killed"),
-        "PENSTOCK_DAEMON": "0",
-    }
-    killed = quiet.cli("rejects", "retry", path, **once)
-    assert killed.code < 0 and (tmp_path / "killed").exists(), killed.err
+    for place in places:
+        once = {
+            "PENSTOCK_FAILPOINT": f"{place}@program",
+            "PENSTOCK_FAILPOINT_ONCE": str(tmp_path / place),
+            "PENSTOCK_DAEMON": "0",
+        }
+        killed = quiet.cli("rejects", "retry", path, **once)
+        assert killed.code < 0 and (tmp_path / place).exists(), killed.err
     again: Answer = quiet.cli("rejects", "retry", path, "--json")
     assert again.code == 0, again.err
     assert again.json["retried"]["left"] == []

@@ -36,46 +36,55 @@ TAP = """#!/usr/bin/env python3
 import hashlib, json, sys
 
 KEYS = json.load(open(sys.argv[sys.argv.index("--config") + 1]))["keys"]
+STREAMS = ["append", "overwrite", "append_dedup"]
 SCHEMA = {"type": "object", "properties": {"id": {"type": "integer"}, "text": {"type": "string"}}}
-ABOUT = {"stream": "s", "schema": SCHEMA, "key_properties": ["id"]}
+ABOUT = {"schema": SCHEMA, "key_properties": ["id"]}
 if "--discover" in sys.argv:
-    print(json.dumps({"streams": [{"tap_stream_id": "s", **ABOUT}]}))
+    print(json.dumps({"streams": [{"tap_stream_id": s, "stream": s, **ABOUT} for s in STREAMS]}))
     sys.exit()
-print(json.dumps({"type": "SCHEMA", **ABOUT}))
-for key in range(*KEYS):
-    text = "".join(hashlib.sha256(b"%d %d" % (key, n)).hexdigest() for n in range(6))
-    print(json.dumps({"type": "RECORD", "stream": "s", "record": {"id": key, "text": text}}))
-print(json.dumps({"type": "STATE", "value": {"keys": KEYS}}))
+for stream in STREAMS:
+    print(json.dumps({"type": "SCHEMA", "stream": stream, **ABOUT}))
+    for key in range(*KEYS):
+        text = "".join(hashlib.sha256(b"%d %d" % (key, n)).hexdigest() for n in range(6))
+        record = {"id": key, "text": text}
+        print(json.dumps({"type": "RECORD", "stream": stream, "record": record}))
+bookmarks = {stream: {"keys": KEYS} for stream in STREAMS}
+print(json.dumps({"type": "STATE", "value": {"bookmarks": bookmarks}}))
 """
 MODES = {
     "append": {},
     "overwrite": {"sync_mode": "full_refresh"},
     "append_dedup": {},
 }
+"""Of the tap's streams, each named as its mode."""
 
 
 class Lake:
-    """A home, a lake of one format and a tap; each mode has a pipeline of its own."""
+    """A home, a lake of one format and a tap. ``jobs``: descriptions of those of the last run."""
 
     def __init__(self, folder: Path, format: str, spark: "StayingSpark") -> None:
         self.folder, self._format, self._spark = folder, format, spark
+        self.jobs: list[str] = []
         folder.mkdir()
         (folder / "tap.py").write_text(TAP)
         (folder / "tap.py").chmod(0o755)
 
-    def run(self, mode: str, keys: tuple[int, int], trace: Path | None = None) -> None:
-        """One run that sends the keys from the first to before the second, as a user starts it."""
-        stream = {"name": "s", "destination_sync_mode": mode, **MODES[mode]}
-        source = {"use": "singer:./tap.py", "config": {"keys": keys}, "streams": [stream]}
-        self.run_from(source, mode, trace)
+    def run(self, keys: range, trace: Path | None = None) -> None:
+        """One run that sends the keys, as a user starts it."""
+        streams = [
+            {"name": mode, "destination_sync_mode": mode, **more} for mode, more in MODES.items()
+        ]
+        config = {"keys": [keys.start, keys.stop]}
+        self.run_from({"use": "singer:./tap.py", "config": config, "streams": streams}, trace)
 
-    def run_from(self, source: dict[str, Any], mode: str, trace: Path | None = None) -> None:
-        """One run of a source's stream ``s``, as a user starts it."""
-        file = self.folder / f"{mode}.yml"
+    def run_from(self, source: dict[str, Any], trace: Path | None = None) -> None:
+        """One run of a source, as a user starts it."""
+        before = len(self._spark.jobs())
+        file = self.folder / "rows.yml"
         file.write_text(json.dumps({
-            "pipeline": f"rows-{mode}",
+            "pipeline": source["streams"][0]["name"],
             "source": source,
-            "destination": {"use": f"{self._format}:./{mode}"},
+            "destination": {"use": f"{self._format}:./lake"},
         }))  # fmt: skip
         done = subprocess.run(
             [*(traced(trace, reads=True) if trace else ()), str(SCRIPT), "run", str(file)],
@@ -85,14 +94,15 @@ class Lake:
             timeout=300,
         )
         assert done.returncode == 0, (done.stdout[-2000:], done.stderr[-3000:])
+        self.jobs = self._spark.jobs()[before:]
 
-    def files(self, mode: str) -> list[Path]:
-        found = (self.folder / mode).rglob("*.parquet")
+    def files(self, table: str) -> list[Path]:
+        found = (self.folder / "lake" / table).rglob("*.parquet")
         return [file for file in found if "_delta_log" not in file.parts]
 
-    def ids(self, mode: str) -> list[int]:
+    def ids(self, table: str) -> list[int]:
         """The ids of the table's rows, sorted."""
-        place = self.folder / mode / "s"
+        place = self.folder / "lake" / table
         if self._format == "delta":
             from deltalake import DeltaTable
 
@@ -139,9 +149,10 @@ class StayingSpark:
 
     def jobs(self) -> list[str]:
         """The descriptions of all jobs so far, in their order."""
-        (log,) = self._events.iterdir()
-        lines = [json.loads(x) for x in log.read_text().splitlines() if "JobStart" in x]
-        return [x["Properties"].get("spark.job.description", "") for x in lines]
+        lines = (x for log in self._events.iterdir() for x in log.read_text().splitlines())
+        jobs = [json.loads(line) for line in lines if "JobStart" in line]
+        jobs.sort(key=lambda job: job["Submission Time"])
+        return [job["Properties"].get("spark.job.description", "") for job in jobs]
 
 
 @pytest.fixture(scope="module")
@@ -149,7 +160,7 @@ def staying(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StayingSpark]:
     folder = tmp_path_factory.mktemp("staying")
     made = StayingSpark(folder)
     try:
-        Lake(folder / "first", "delta", made).run("append", (0, 1))
+        Lake(folder / "first", "delta", made).run(range(1))
         yield made
     finally:
         warm_spark.end_in(made.cache)
@@ -170,30 +181,27 @@ def database() -> Iterator[str]:
         yield folder
 
 
-@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("lake", ["parquet", "delta"], indirect=True)
 def test_l13_spark_s_jobs_have_the_rows_and_the_driver_reads_no_more_than_footers(
-    lake: Lake, staying: StayingSpark, mode: str
+    lake: Lake,
 ) -> None:
-    """Each lane, verification and merge is a job. New tables, and tables that have rows: half of
-    the second run's keys are there."""
+    """In each mode; each lane, verification and merge is a job. New tables, and tables that have
+    rows: half of the second run's keys are there."""
     first, second = range(RECORDS), range(RECORDS // 2, RECORDS * 3 // 2)
     for number, keys in enumerate((first, second)):
-        before, trace = len(staying.jobs()), lake.folder / f"{mode}-{number}.trace"
-        lake.run(mode, (keys.start, keys.stop), trace)
+        trace = lake.folder / f"{number}.trace"
+        lake.run(keys, trace)
         assert lake.rows_read(trace) == {}
-        jobs = staying.jobs()[before:]
-        assert sum("penstock runs lane" in job for job in jobs) == 1, jobs
-        assert sum("penstock verifies" in job for job in jobs) == 1, jobs
-        merges = sum("penstock runs merge_task" in job for job in jobs)
-        assert merges == (mode == "append_dedup"), jobs
+        for job in ("penstock runs lane", "penstock verifies", "penstock runs merge_task"):
+            assert sum(job in description for description in lake.jobs) == 1, lake.jobs
     right = {
         "append": sorted([*first, *second]),
         "overwrite": [*second],
         "append_dedup": [*range(RECORDS * 3 // 2)],
     }
-    assert lake.ids(mode) == right[mode]
-    assert max(file.stat().st_size for file in lake.files(mode)) > 4 * FOOTER
+    assert {mode: lake.ids(mode) for mode in MODES} == right
+    for mode in MODES:
+        assert max(file.stat().st_size for file in lake.files(mode)) > 4 * FOOTER
 
 
 @pytest.mark.parametrize(
@@ -208,13 +216,14 @@ def test_l13_the_driver_gets_no_row_of_a_query_that_a_database_runs(
     with those that were sent before."""
     text = "(SELECT string_agg(md5(n::text || ' ' || m), '') FROM generate_series(1, 12) m)"
     query = f"SELECT n AS id, {text} AS text FROM generate_series(0, {RECORDS - 1}) n"
-    trace = lake.folder / f"query-{mode}.trace"
-    stream = {"name": "s", "mode": mode, "primary_key": ["id"]}
+    name = f"query-{mode}"
+    trace = lake.folder / f"{name}.trace"
+    stream = {"name": name, "mode": mode, "primary_key": ["id"]}
     url = f"postgresql://penstock@/postgres?host={database}"
-    source = {"use": f"spark:{query}", "config": {"datasource": url, "stream": "s"}}
-    lake.run_from(source | {"streams": [stream]}, f"query-{mode}", trace)
-    assert lake.ids(f"query-{mode}") == [*range(RECORDS)]
-    rows = max(file.stat().st_size for file in lake.files(f"query-{mode}"))
+    source = {"use": f"spark:{query}", "config": {"datasource": url, "stream": name}}
+    lake.run_from(source | {"streams": [stream]}, trace)
+    assert lake.ids(name) == [*range(RECORDS)]
+    rows = max(file.stat().st_size for file in lake.files(name))
     assert rows > 4 * FOOTER
     assert received(calls(trace)) < rows // 2
     assert not [path for path in written(calls(trace)) if path.endswith(".parquet")]

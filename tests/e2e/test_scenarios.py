@@ -61,8 +61,11 @@ def test_full_refresh_overwrite_gets_no_state_and_replaces(site: MakeSite) -> No
     assert {row["_airbyte_generation_id"] for row in here.rows("s0")} == {2}
 
 
-@pytest.mark.parametrize("format", ["parquet", "delta"])
-@pytest.mark.parametrize("defaults", [APPEND, OVERWRITE], ids=["append", "overwrite"])
+@pytest.mark.parametrize(
+    ("format", "defaults"),
+    [("parquet", APPEND), ("delta", OVERWRITE)],
+    ids=["append-parquet", "overwrite-delta"],
+)
 def test_l2_a_loads_parts_become_files_of_its_table(
     site: MakeSite, format: str, defaults: dict[str, str]
 ) -> None:

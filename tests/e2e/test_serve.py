@@ -6,6 +6,7 @@ read by delta-rs or DuckDB.
 """
 
 import json
+import os
 import shlex
 import subprocess
 import sys
@@ -102,9 +103,11 @@ def _pipe(file: "IO[bytes] | None") -> "IO[bytes]":
 
 
 class Place:
-    """A folder, a home and a lake of its own. ``format``: parquet or delta."""
+    """A folder, a home and a lake of its own. ``format``: parquet or delta. ``script``: what is
+    started; its default cannot be killed."""
 
     def __init__(self, folder: Path, format: str) -> None:
+        self.script = forked_cli.folder_of_script() / "penstock"
         self.folder, self.lake, self.home = folder, folder / "lake", folder / "home"
         self.format = format
         folder.mkdir(parents=True)
@@ -118,7 +121,7 @@ class Place:
 
     def serve(self, *words: str) -> Served:
         process = subprocess.Popen(
-            [str(SCRIPT), "serve", *words],
+            [str(self.script), "serve", *words],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -306,6 +309,7 @@ def test_l8_a_host_hears_what_a_target_cannot_take(place: Place, bad: Row, code:
 def test_l1_a_target_killed_in_the_middle_loses_nothing(place: Place) -> None:
     """SIGKILL after the first state came back: its rows are in the table, and a tap that goes on
     from it brings the rest. What came after it is not loaded behind the tap's back."""
+    place.script = SCRIPT
     served = place.target(load_seconds=0.5)
     served.feed(schema(), *records(1, 100), state(100))
     deadline = time.monotonic() + SECONDS
@@ -549,8 +553,9 @@ def test_the_smoke_test_of_pyairbyte_passes(place: Place, tmp_path: Path) -> Non
     run([find_uv_bin(), "venv", "--quiet", "--python", sys.executable, str(python)])
     run([find_uv_bin(), "pip", "install", "--quiet", "--python", str(python), "airbyte==0.71.3"])
     script = tmp_path / "destination-penstock"
+    command = forked_cli.folder_of_script() / "penstock"
     script.write_text(
-        f'#!/bin/sh\nexec {SCRIPT} serve destination --as airbyte --home {place.home} "$@"\n'
+        f'#!/bin/sh\nexec {command} serve destination --as airbyte --home {place.home} "$@"\n'
     )
     script.chmod(0o755)
     told = subprocess.run(
@@ -621,14 +626,16 @@ def test_faker_outside_penstock_feeds_a_destination(
 @pytest.mark.parametrize("way", ["target", "destination"])
 def test_penstock_feeds_penstock(place: Place, way: str) -> None:
     """Any source into any destination, where the destination is another Penstock: a connector's
-    environment is clean, so that its home stands in its command."""
+    environment is clean, so that its home, and that it may share a Spark, stand in its command."""
+    shared = {**warm_spark.environ(), "JDK_JAVA_OPTIONS": os.environ["JDK_JAVA_OPTIONS"]}
+    script = shlex.join(["env", *(f"{k}={v}" for k, v in shared.items()), str(SCRIPT)])
     settings = json.dumps({"destination": f"parquet:{place.lake}"})
     if way == "target":
         given = f"airbyte:{stub('stub_source.py', '--with', json.dumps({'records': 50}))}"
-        into = f"singer:{SCRIPT} serve target --as singer --home {place.home}"
+        into = f"singer:{script} serve target --as singer --home {place.home}"
     else:
         given = f"singer:{stub('stub_tap.py', '--with', json.dumps({'records': 50}))}"
-        into = f"airbyte:{SCRIPT} serve destination --as airbyte --home {place.home}"
+        into = f"airbyte:{script} serve destination --as airbyte --home {place.home}"
     ran = place.told(
         "run", given, into, "--destination-config", settings, "--name", "outer", "--json"
     )

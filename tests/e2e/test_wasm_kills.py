@@ -27,7 +27,7 @@ IN_CI = (
     "wasm-append/after-settle/program",
     "wasm-append/after-ack/pusher",
     "wasm-upsert/mid-push/push-worker",
-    "wasm-upsert/before-ack/program",
+    "wasm-upsert/before-ack/pusher",
     "wasm-replace/mid-part/child",
     "wasm-replace/after-order/program",
 )

@@ -1,6 +1,7 @@
 """A program whose tasks run on a worker that lacks something: prints one JSON document of what it
-is told of each. Usage: unfit_workers.py FOLDER ALONE; on stdin the master and settings as JSON.
-ALONE: a folder that the worker does not share, with a ``python`` that lacks Penstock there.
+is told of each task, and of a whole run whose log is there. Usage: unfit_workers.py FOLDER ALONE;
+on stdin the master, settings and the argument of ``one_run`` as JSON. ALONE: a folder that the
+worker does not share, with a ``python`` that lacks Penstock there.
 """
 
 import json
@@ -10,6 +11,11 @@ import time
 from pathlib import Path
 from typing import Any
 
+import msgspec
+from one_run import StageEvent, pipeline_of
+
+from penstock.config.home import Home
+from penstock.engine.run.start import run_pipeline
 from penstock.spark.session import open_session
 from penstock.tables.contract import SessionNeeds
 from penstock.tasks.spark_job import SubmittedJob, on_spark
@@ -46,7 +52,11 @@ def main() -> None:
     old.chmod(0o755)
     spark.sparkContext.pythonExec = str(old)
     seen["another penstock"] = lost(FOLDER / "log")
-    print(json.dumps(seen))
+    spark.sparkContext.pythonExec = ours
+    run = given["run"]
+    pipeline = pipeline_of({**run, "master": given["master"], "conf": given["conf"]})
+    report = run_pipeline(pipeline, Home(run["home"]), observer=StageEvent())
+    print(json.dumps({"tasks": seen, "run": [report.exit_code, msgspec.to_builtins(report)]}))
     sys.stdout.flush()
     spark.stop()
 

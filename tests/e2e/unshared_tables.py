@@ -21,6 +21,8 @@ import msgspec
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tables"))
 
+from read_back import rows_of
+
 from conftest import Loads
 from penstock.errors import PenstockError
 from penstock.runtimes.worker_name import worker_namer
@@ -28,7 +30,7 @@ from penstock.spark.model import Model, write
 from penstock.spark.session import open_session
 from penstock.tables.contract import LoadTasks, NotSeen
 from penstock.tables.delta.tables import DeltaTables
-from penstock.tables.parquet.tables import ParquetTables
+from penstock.tables.parquet.tables import FEW_LOADS, ParquetTables
 from penstock.tasks.spark_job import on_spark
 
 FOLDER, ALONE, BESIDE = map(Path, sys.argv[1:])
@@ -140,9 +142,12 @@ def main() -> None:
                 primary_key=(("n",),),
             )
             seen[f"{name}/{mode}"] = commit(tables, load)
-    many = [made.load(1, rows(n), table=f"many_{n}") for n in range(12)]
+    many = [made.load(1, rows(n), table=f"many_{n}") for n in range(FEW_LOADS + 1)]
     seen["parquet/many"] = commit(parquet, *many)
-    odd = [made.load(1, rows(n), {**ODD, "v": "string"}, table=f"odd_{n}") for n in range(12)]
+    odd = [
+        made.load(1, rows(n), {**ODD, "v": "string"}, table=f"odd_{n}")
+        for n in range(FEW_LOADS + 1)
+    ]
     seen["parquet/odd"] = commit(parquet, *odd)
     seen["tables"] = sorted(
         p.parent.name for p in ALONE.rglob("*") if p.name in ("_delta_log", "_penstock.json")
@@ -241,8 +246,7 @@ def merged(spark: Any, made: Loads, tasks: LoadTasks) -> dict[str, Any]:
             (outcome,) = place.commit(spark, tasks, [load])
             failed = isinstance(outcome, PenstockError)
             outcomes.append(told(outcome) if failed else [outcome.way, outcome.written])
-        table = spark.read.format(name).load(place.location(load.table))
-        seen[f"merged/{name}"] = [*outcomes, sorted(map(list, table.select("id", "v").collect()))]
+        seen[f"merged/{name}"] = [*outcomes, sorted(map(list, rows_of(place, "id", "v")))]
     return seen
 
 
