@@ -216,7 +216,7 @@ def test_l13_the_driver_gets_no_row_of_a_query_that_a_database_runs(
     with those that were sent before."""
     text = "(SELECT string_agg(md5(n::text || ' ' || m), '') FROM generate_series(1, 12) m)"
     query = f"SELECT n AS id, {text} AS text FROM generate_series(0, {RECORDS - 1}) n"
-    name = f"query-{mode}"
+    name = f"query_{mode}"
     trace = lake.folder / f"{name}.trace"
     stream = {"name": name, "mode": mode, "primary_key": ["id"]}
     url = f"postgresql://penstock@/postgres?host={database}"
