@@ -234,3 +234,20 @@ def test_a_name_of_which_no_stream_is_known_is_not_listed_as_a_pipeline(pages: S
     store.close()
     shown = site.ask("/").text
     assert "orders-from-elsewhere" in shown and "source-fakr" not in shown
+
+
+def test_a_process_that_answers_and_ends_while_it_is_looked_at_has_answered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The page said that it had ended without an answer, and was not loaded again."""
+    home = Home(tmp_path / "home")
+    started = launches.StartedRun(id="0" * 24, file="shop.yaml", pid=1, at=0.0)
+    folder = home.path / "ui" / started.id
+    folder.mkdir(parents=True)
+
+    def lives(_: launches.StartedRun) -> bool:
+        (folder / "out").write_text('{"status": "succeeded"}')
+        return False
+
+    monkeypatch.setattr(launches, "lives", lives)
+    assert launches.outcome(home, started) == ({"status": "succeeded"}, False)

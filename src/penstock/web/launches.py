@@ -105,6 +105,14 @@ def _command(pid: int) -> str | None:
     return None
 
 
+def outcome(home: Home, launched: StartedRun) -> tuple[dict[str, Any] | None, bool]:
+    """Returns the answer of a launch, and whether one may still come. A process may answer and end
+    at any moment, so whether it lives is found out before."""
+    alive = lives(launched)
+    given = answer(home, launched)
+    return given, given is None and alive
+
+
 def answer(home: Home, launched: StartedRun) -> dict[str, Any] | None:
     """Returns what the run printed: its report, or ``{"error"}``; None: nothing yet."""
     try:

@@ -54,7 +54,7 @@ def started(site: Site, request: Request) -> Response:
     launched = launches.found(site.home, str(request.path_params["id"]))
     if launched is None:
         raise not_found()
-    answer = launches.answer(site.home, launched)
+    answer, starting = launches.outcome(site.home, launched)
     run = _run_of(site, launched, answer)
     if run is not None:
         return go(f"{at('runs', run)}?file={launched.file}")
@@ -65,7 +65,7 @@ def started(site: Site, request: Request) -> Response:
     values = {
         **({"run": None} if dry is None else run_values(site, request, dry, None)),
         "error": error,
-        "starting": answer is None and launches.lives(launched),
+        "starting": starting,
         "printed": launches.printed(site.home, launched),
         "file": launched.file,
         "nav": "runs",
