@@ -158,7 +158,11 @@ def replaced_rows(
     state, and never reads them again. None: there are no such tables. ``location``: of a table, as
     reports name it."""
     expected = store.expected_loads(pipeline.pipeline)
-    firsts = {location(s.table): s.id for s in planned if s.replaces_table and s.id not in expected}
+    firsts = {
+        place: s.id
+        for s in planned
+        if s.replaces_table and s.id not in expected and _may_be_there(place := location(s.table))
+    }
     if not firsts:
         return None
     wrote = {
@@ -180,6 +184,11 @@ def replaced_rows(
         f"{replaces} replaces them; a run of the other pipeline with `--recreate` brings its rows "
         "back",
     )
+
+
+def _may_be_there(place: str) -> bool:
+    """False for a folder that does not exist; True for a table that only Spark can reach."""
+    return not os.path.isabs(place) or os.path.exists(place)
 
 
 def _written_by(store: Store, other: str, tables: Mapping[str, StreamId]) -> list[StreamId]:
