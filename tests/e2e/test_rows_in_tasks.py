@@ -10,6 +10,7 @@ import json
 import os
 import shutil
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ import pytest
 
 import warm_spark
 from forked_cli import SCRIPT
+from penstock.spark.warm import folder_of_all, status
 from postgres_cluster import running_cluster
 from system_calls import calls, read_of, received, traced, written
 
@@ -80,6 +82,8 @@ class Lake:
     def run_from(self, source: dict[str, Any], trace: Path | None = None) -> None:
         """One run of a source, as a user starts it."""
         before = len(self._spark.jobs())
+        if trace is not None:
+            self._spark.await_idle()
         file = self.folder / "rows.yml"
         file.write_text(json.dumps({
             "pipeline": source["streams"][0]["name"],
@@ -146,6 +150,14 @@ class StayingSpark:
         return warm_spark.as_environment(
             XDG_CACHE_HOME=str(self.cache), JDK_JAVA_OPTIONS=self._java, **more
         )
+
+    def await_idle(self) -> None:
+        """Waits until the Spark can be lent: a traced run that starts another one would not end
+        before that one, 15 minutes later."""
+        keepers, deadline = folder_of_all(self.cache / "penstock"), time.monotonic() + 120
+        while [each["state"] for each in status(keepers)] != ["idle"]:
+            assert time.monotonic() < deadline, status(keepers)
+            time.sleep(0.1)
 
     def jobs(self) -> list[str]:
         """The descriptions of all jobs so far, in their order."""
