@@ -139,5 +139,7 @@ def test_L1_a_pipeline_does_not_replace_the_rows_of_another_one_unasked(
     assert len(here.rows("s0")) == 3
     again = here.cli("run", other, "--json")
     assert again.code == 0 and not any("'orders'" in note for note in again.json["notes"])
+    assert here.cli("state", "reset", "other").code == 0
+    assert here.cli("run", other).code == 0, "it wrote the table before, whatever its state"
     assert here.cli("run", orders, "--recreate", "--yes").code == 0
     assert len(here.rows("s0")) == 5

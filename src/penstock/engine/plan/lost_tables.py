@@ -8,7 +8,7 @@ Neighbours: ``place``, ``engine.run`` and ``engine.inspect.plan_check`` call.
 """
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -163,6 +163,10 @@ def replaced_rows(
         for s in planned
         if s.replaces_table and s.id not in expected and _may_be_there(place := location(s.table))
     }
+    if firsts:  # a reset pipeline has no loads that are expected, and wrote the table all the same
+        for each in _reported_streams(store, pipeline.pipeline):
+            if each.get("written"):
+                firsts.pop(each.get("table"), None)
     if not firsts:
         return None
     wrote = {
@@ -186,6 +190,12 @@ def replaced_rows(
     )
 
 
+def _reported_streams(store: Store, pipeline: str) -> Iterator[dict[str, Any]]:
+    """Yields the streams in the reports of the newest runs."""
+    for report in store.runs(pipeline, _REPORTS):
+        yield from report.get("streams") or ()
+
+
 def _may_be_there(place: str) -> bool:
     """False for a folder that does not exist; True for a table that only Spark can reach."""
     return not os.path.isabs(place) or os.path.exists(place)
@@ -195,11 +205,10 @@ def _written_by(store: Store, other: str, tables: Mapping[str, StreamId]) -> lis
     """Returns the streams of ``tables`` into whose table the other pipeline committed loads."""
     loaded, found = store.expected_loads(other), set[StreamId]()
     if loaded:
-        for report in store.runs(other, _REPORTS):
-            for each in report.get("streams") or ():
-                written = StreamId(each.get("namespace"), each["name"]) in loaded
-                if written and each.get("table") in tables:
-                    found.add(tables[each["table"]])
+        for each in _reported_streams(store, other):
+            written = StreamId(each.get("namespace"), each["name"]) in loaded
+            if written and each.get("table") in tables:
+                found.add(tables[each["table"]])
     return sorted(found, key=lambda s: s.key)
 
 
