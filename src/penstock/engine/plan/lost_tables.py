@@ -166,7 +166,7 @@ def replaced_rows(
     if firsts:  # a reset pipeline has no loads that are expected, and wrote the table all the same
         for each in _reported_streams(store, pipeline.pipeline):
             if each.get("written"):
-                firsts.pop(each.get("table"), None)
+                firsts.pop(str(each.get("table")), None)
     if not firsts:
         return None
     wrote = {
