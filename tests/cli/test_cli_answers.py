@@ -324,7 +324,8 @@ def test_rejects_are_filtered_and_limited(shop: Cli) -> None:
     assert len(limited.json) == 1
     assert "more than these 1" in limited.err
     assert shop("rejects", "shop", "--run", "nope").code == 2
-    assert "the key is null" in shop("rejects", "shop", "--run", RUN).out
+    shown = shop("rejects", "shop", "--run", RUN).out
+    assert "shop.users, id: the key is null\n" in shown and f'{RUN}  {{"id": null}}' in shown
 
 
 def test_a_damaged_file_of_rejects_is_named(shop: Cli) -> None:

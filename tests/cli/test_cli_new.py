@@ -145,6 +145,23 @@ def test_a_secret_of_a_tap_that_publishes_nothing_becomes_a_variable(
     assert 'api_token: "${' in text and "2024-01-01" in text
 
 
+def test_a_connector_that_publishes_nothing_gets_the_settings_of_the_index(
+    cli: Cli, tmp_path: Path
+) -> None:
+    """Its secrets and required settings are variables; a default, perhaps of another version, is no
+    value."""
+    tap = tmp_path / "tap-gitlab"
+    tap.write_text(f"#!{sys.executable}\nimport sys; sys.exit(2)")
+    tap.chmod(0o755)
+    config = json.dumps({"private_token": "hush-hush", "mine": 1})
+    done = cli("new", "singer:./tap-gitlab", "parquet:./lake", "--name", "s", "--config", config)
+    assert done.code == 0, done.err
+    text = (tmp_path / "s.yaml").read_text()
+    assert "hush-hush" not in text and 'private_token: "${' in text and "mine: 1" in text
+    assert "The index lists these" in text
+    assert "\n    # ultimate_license: false" in text and "\n    ultimate_license:" not in text
+
+
 def test_on_a_terminal_it_asks(cli: Cli, source: str, tmp_path: Path) -> None:
     """Source, destination, name, and what is required and no secret: a wrong answer is asked for
     again, an empty one takes what is offered or leaves a variable."""

@@ -21,7 +21,7 @@ LOCAL = LoadTasks(run_here, at_once=1, token="lease", elsewhere=False, prove_lea
 
 def by_spark(outcome: LoadResult, reason: str = "") -> LoadResult:
     """The outcome of a load that Spark itself wrote, without the line that says so and why."""
-    noted = [note for note in outcome.notes if "Spark itself wrote loads" in note]
+    noted = [note for note in outcome.notes if "a Spark query, not a task, wrote loads" in note]
     assert len(noted) == 1 and reason in noted[0], outcome
     notes = tuple(note for note in outcome.notes if note not in noted)
     return msgspec.structs.replace(outcome, notes=notes)

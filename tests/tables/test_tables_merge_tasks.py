@@ -267,7 +267,10 @@ def test_spark_itself_writes_a_load_whose_merge_is_killed_in_its_task_L3_L13(
     load = dedup(loads, 2, [{"id": 1, "v": "new"}, {"id": 2, "v": "new"}])
     done = put(tables, killed_while_reading(load), tasks, spark)
     assert done.written == 2 and rows(tables) == [(1, "new"), (2, "new")]
-    assert "Spark itself wrote loads into table" in done.notes[-1] and "signal 9" in done.notes[-1]
+    assert (
+        "a Spark query, not a task, wrote loads into table" in done.notes[-1]
+        and "signal 9" in done.notes[-1]
+    )
 
 
 # -- a full disk

@@ -55,6 +55,15 @@ def test_what_nobody_expected_is_a_page_too(pages: Start) -> None:
     assert site.ask("/machine").status == 200
 
 
+def test_a_search_that_finds_nothing_links_to_what_was_meant(pages: Start) -> None:
+    site = pages().enter()
+    misspelt = site.ask("/find?words=gihub").text
+    assert is_good_fault(misspelt) and 'href="/find?words=github"' in misspelt
+    elsewhere = site.ask("/find?words=faker&role=destination").text
+    assert 'href="/find?words=faker"' in elsewhere and "in every role" in elsewhere
+    assert "Search for" not in site.ask("/find?words=zzzqqqxxx").text
+
+
 def test_a_folder_without_rights_says_so(tmp_path: Path) -> None:
     """As another user, who may look into the folder and not write there, and then not even that."""
     if os.getuid() != 0:

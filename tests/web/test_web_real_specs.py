@@ -280,7 +280,7 @@ def syncmaven(tmp_path_factory: pytest.TempPathFactory) -> dict[str, RealSpec]:
     use = reference(f"syncmaven:{shlex.join(['node', str(folder / 'main.js')])}")
     home = Home(folder / "home")
     asked = asked_spec(use, AskedRole.destination, home, NullObserver(), Install(), lambda _: None)
-    form = schema_of_form(asked.use, asked)
+    form = schema_of_form(asked)
     found = {"syncmaven credentials": RealSpec(form.schema, form.word)}
     for stream in asked.spec.abilities["streams"]["streams"]:
         found[f"syncmaven options of {stream['name']}"] = RealSpec(stream["options"], "")

@@ -6,8 +6,10 @@ No record moves to a destination and no JVM starts. Not here: printing (``cli``)
 """
 
 from collections.abc import Callable
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from penstock.api.property_facts import properties_of
 from penstock.api.roles import AskedRole, class_of, end_of
 from penstock.config.home import Home
 from penstock.config.sections import Install
@@ -102,6 +104,20 @@ def asked_spec(
     pinned = ref.name is not None and ref.version is None and ref.url is None and version
     use = f"{ref.text}@{version}" if pinned else ref.text
     return AskedSpec(use, spec, connector.protocol.secret_word)
+
+
+def listed_settings(asked: AskedSpec) -> dict[str, Any] | None:
+    """Returns the schema of the settings that the index lists for a connector that does not
+    describe its configuration, as ``listed_schema`` makes it; None: it does, or the index has
+    none."""
+    from penstock.connectors.catalog.settings import listed_schema
+
+    own = asked.spec.config_schema
+    if properties_of(own, own):
+        return None
+    ref = reference(asked.use)
+    name = ref.name or (PurePath(ref.command[0]).name if ref.command else "")
+    return listed_schema(ref.protocol, name)
 
 
 def check_connector(

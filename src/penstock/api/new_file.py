@@ -14,8 +14,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from penstock.api.asking import AskedSpec, listed_settings
 from penstock.api.property_facts import PropertyFacts, SchemaProperty, properties_of, variants_of
 from penstock.codec.schema_walk import parts
+from penstock.connectors.catalog.settings import LISTED_SECRET
 
 if TYPE_CHECKING:
     from penstock.connectors.reference import ConnectorRef
@@ -31,7 +33,8 @@ class FileEnd(NamedTuple):
     """One end of the pipeline. ``schema``: the JSON Schema of its configuration; None for a table.
     ``secret_word``: the annotation that marks secrets in it; None: every text is a secret.
     ``given``: values that are known, by property. ``hidden``: those of ``given`` that are secrets,
-    which become variables."""
+    which become variables. ``listed``: the schema is of the index, since the connector does not
+    describe itself: the defaults in it may be those of another version."""
 
     use: str
     schema: dict[str, Any] | None = None
@@ -39,6 +42,7 @@ class FileEnd(NamedTuple):
     documentation_url: str | None = None
     given: Mapping[str, Any] = MappingProxyType({})
     hidden: frozenset[str] = frozenset()
+    listed: bool = False
 
 
 class FileVariable(NamedTuple):
@@ -56,6 +60,15 @@ class Question(NamedTuple):
     kind: str
     help: str
     choices: tuple[Any, ...]
+
+
+def file_end(asked: AskedSpec) -> FileEnd:
+    """Returns the end of a connector by its specification; by the settings that the index lists
+    where the connector does not describe itself."""
+    listed, url = listed_settings(asked), asked.spec.documentation_url
+    if listed is not None:
+        return FileEnd(asked.use, listed, LISTED_SECRET, url, listed=True)
+    return FileEnd(asked.use, asked.spec.config_schema, asked.secret_word, url)
 
 
 def questions(end: FileEnd) -> Iterator[Question]:
@@ -110,7 +123,10 @@ def _end(end: FileEnd, role: str, variables: list[FileVariable]) -> Iterator[str
     body = [*writer.body(end.schema, end.given, "    ", "config", 0)]
     known = {name for name, _ in properties_of(end.schema, end.schema)}
     body += [writer.other(k, v) for k, v in end.given.items() if k not in known]
-    if not known:
+    if end.listed:
+        yield "  # This connector does not describe its configuration. The index lists these"
+        yield "  # settings, perhaps of another version: see its documentation."
+    elif not known:
         yield "  # This connector does not describe its configuration: see its documentation."
     if all(line.lstrip().startswith("#") for line in body):
         yield "  config: {}" if not body else "  # config:"
@@ -148,15 +164,21 @@ class _Writer:
             about = PropertyFacts(self._end.schema, each, self._end.secret_word)
             here = f"{path}.{name}"
             known = about.fixed is not None or ("default" in about.node and not about.secret)
+            known = known and not self._end.listed
             if name in given or each.required or known:
                 yield from _comment(_facts(about), indent)
                 yield from self._entry(name, about, given.get(name), indent, here, depth)
             else:
                 yield from _comment(_facts(about), indent)
-                shown = next((_json(e) for e in about.node.get("examples") or ()), "")
+                examples = about.node.get("examples") or [*self._default(about)]
+                shown = next(map(_json, examples), "")
                 if about.secret:
                     shown = f'"{self._variable(here, secret=True, note=False)}"'
                 yield f"{indent}# {_key(name)}: {shown}".rstrip()
+
+    def _default(self, about: PropertyFacts) -> Iterator[Any]:
+        if self._end.listed and "default" in about.node:
+            yield about.node["default"]
 
     def other(self, name: str, given: Any) -> str:
         """Writes a value of a property that the schema does not name."""

@@ -146,6 +146,8 @@ def _info_text(
     if found.settings:
         headings = ("setting", "kind", "required", "secret", "default", "meaning")
         yield text.grid(headings, [_setting(each) for each in found.settings])
+        spec = f"penstock spec {shlex.quote(found.connector or '')} --role {found.role}"
+        yield f"as the index lists them; {spec} shows those of the version that it installs"
     else:
         yield "the index has no settings for it"
         yield f"try: penstock spec {shlex.quote(found.connector or '')} --role {found.role}"

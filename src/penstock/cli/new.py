@@ -21,6 +21,7 @@ from penstock.api.new_file import (
     FileEnd,
     FileVariable,
     Question,
+    file_end,
     pipeline_text,
     questions,
     short_name,
@@ -182,14 +183,8 @@ def _end(
             ref, role, surface.home, observer, install,
             lambda wanted: settle(surface, wanted, yes=yes),
         )  # fmt: skip
-    return FileEnd(
-        found.use,
-        found.spec.config_schema,
-        found.secret_word,
-        found.spec.documentation_url,
-        given,
-        _secrets(found.spec, given, found.secret_word),
-    )
+    hidden = _secrets(found.spec, given, found.secret_word)
+    return file_end(found)._replace(given=given, hidden=hidden)
 
 
 def _secrets(spec: ConnectorSpec, given: dict[str, Any], secret_word: str | None) -> frozenset[str]:

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 END_SECONDS = 150.0
 """Seconds from the request to stop a run until the process ends in any case. Longer than the bounds
 within a run (``engine.run.stop_bound``)."""
+SEALED = "what is sealed stays"
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -229,7 +230,8 @@ def shown_run(surface: Surface, pipeline: Pipeline, options: dict[str, Any]) -> 
     from penstock.cli.report_view import report_text
     from penstock.engine.run.start import request_cancel, run_pipeline
 
-    with stoppable(request_cancel), watching(surface.output) as observer:
+    stays = "nothing is kept" if options.get("dry_run") else SEALED
+    with stoppable(request_cancel, stays), watching(surface.output) as observer:
         report = run_pipeline(pipeline, surface.home, observer=observer, **options)
     if not _is_quiet(surface, report.exit_code):
         surface.output.answer(report, lambda: report_text(report, error_follows=True))
@@ -351,12 +353,13 @@ def _is_quiet(surface: Surface, exit_code: int) -> bool:
 
 
 @contextmanager
-def stoppable(request_cancel: Callable[[], None]) -> Generator[None]:
+def stoppable(request_cancel: Callable[[], None], stays: str = SEALED) -> Generator[None]:
     """Handles Ctrl-C, SIGTERM and SIGHUP while the block runs: the first stops the run gracefully,
     the second ends the process at once (its children die with it), as does a stop that takes
-    :data:`END_SECONDS`. After a SIGHUP nothing more is written to the terminal, which is gone; an
-    ignored SIGHUP (nohup) stays ignored."""
+    :data:`END_SECONDS`. ``stays``: says what is kept. After a SIGHUP nothing more is written to the
+    terminal, which is gone; an ignored SIGHUP (nohup) stays ignored."""
     asked, over = False, threading.Event()
+    said = f"\nstopping: {stays}; once more to stop at once\n".encode()
     terminals = [fd for fd in range(3) if os.isatty(fd)]
 
     def handle(number: int, frame: FrameType | None) -> None:
@@ -375,10 +378,7 @@ def stoppable(request_cancel: Callable[[], None]) -> Generator[None]:
         # not the Output: a handler may interrupt one of its writes, to a pipe that nobody reads
         with suppress(OSError):
             if select.select([], [sys.stderr.fileno()], [], 0)[1]:
-                os.write(
-                    sys.stderr.fileno(),
-                    b"\nstopping: what is sealed stays; once more to stop at once\n",
-                )
+                os.write(sys.stderr.fileno(), said)
 
     numbers = [signal.SIGINT, signal.SIGTERM]
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:

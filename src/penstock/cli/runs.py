@@ -259,10 +259,25 @@ def _any(shown: list[dict[str, Any]], name: str, least: Any) -> bool:
 
 
 def _rejects(shown: list[dict[str, Any]]) -> "Iterator[RenderableType]":
+    """Yields the text of rejects: each reason once, with the records that were rejected for it.
+    Those that a later run tried again are counted: what became of them is in that run."""
+    from rich.padding import Padding
+
+    left = [r for r in shown if r["retried"] is None]
     if not shown:
         yield "no rejected rows are kept on this machine"
-        return
-    more = [name for name, least in (("attempt", 1), ("retried", "")) if _any(shown, name, least)]
-    names = ("run", "stream", "reason", "field", *more, "at")
-    rows = ([*(r[name] for name in names), text.short(r["bytes"], 80)] for r in shown)
-    yield text.grid((*names, "bytes"), rows)
+    groups: dict[tuple[str, ...], list[dict[str, Any]]] = {}
+    for reject in left:
+        what = (reject["stream"], reject["field"], reject["reason"])
+        groups.setdefault(tuple(each or "" for each in what), []).append(reject)
+    more = ["attempt"] if _any(left, "attempt", 1) else []
+    for (stream, field, reason), found in groups.items():
+        yield f"{stream or 'no stream'}{field and f', {field}'}: {reason}"
+        names = ("at", "run", *more)
+        rows = ([*(r[name] for name in names), text.short(r["bytes"])] for r in found)
+        yield Padding.indent(text.grid((*names, "bytes"), rows), 2)
+    if again := len(shown) - len(left):
+        runs = sorted({r["retried"] for r in shown if r["retried"] is not None})
+        last = f"run {runs[-1]}" if len(runs) == 1 else f"{len(runs)} runs, the last {runs[-1]}"
+        rejects = f"{again:,} more {'reject was' if again == 1 else 'rejects were'}"
+        yield f"{rejects} tried again in {last}; --json shows them"

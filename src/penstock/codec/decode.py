@@ -523,8 +523,8 @@ def _inexact(path: FieldPath) -> str:
     if len(path) != 1:
         return f"{INEXACT_KEY} ({again})"
     return (
-        f"{INEXACT_KEY} ({again}; with `types: {{ {shown(path[0])}: string }}` for the stream the "
-        "column is text, which holds every value)"
+        f"{INEXACT_KEY} (with `types: {{ {shown(path[0])}: string }}` for the stream its column is "
+        f"text, which holds every value; {again})"
     )
 
 

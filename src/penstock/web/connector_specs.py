@@ -4,16 +4,15 @@ Not here: the request itself (``api.asking``), forms.
 """
 
 import threading
-from pathlib import PurePath
 from typing import Any, NamedTuple, cast
 
-from penstock.api.asking import AskedSpec, asked_spec, reference
-from penstock.api.property_facts import PUBLIC, properties_of
+from penstock.api.asking import AskedSpec, asked_spec, listed_settings, reference
+from penstock.api.property_facts import PUBLIC
 from penstock.api.roles import AskedRole
 from penstock.config.home import Home
 from penstock.config.pipeline import ConnectorSection
 from penstock.config.secret_texts import MARKS_ONLY
-from penstock.connectors.catalog.settings import listed_schema
+from penstock.connectors.catalog.settings import LISTED_SECRET
 from penstock.connectors.consent import ConsentRequest
 from penstock.engine.specs.observer import RunObserver
 
@@ -80,16 +79,12 @@ class FormSchema(NamedTuple):
     listed: bool = False
 
 
-def schema_of_form(use: str, asked: AskedSpec) -> FormSchema:
+def schema_of_form(asked: AskedSpec) -> FormSchema:
     """Returns the schema of a form: the connector's own, else one of the settings that the index
     lists."""
-    own = asked.spec.config_schema
-    if not properties_of(own, own):
-        ref = reference(use)
-        name = ref.name or (PurePath(ref.command[0]).name if ref.command else "")
-        if (found := listed_schema(ref.protocol, name)) is not None:
-            return FormSchema(found, "secret", listed=True)
-    return FormSchema(form_schema(own), asked.secret_word)
+    if (found := listed_settings(asked)) is not None:
+        return FormSchema(found, LISTED_SECRET, listed=True)
+    return FormSchema(form_schema(asked.spec.config_schema), asked.secret_word)
 
 
 def is_table(use: str) -> bool:

@@ -110,7 +110,7 @@ class HiddenTexts:
                     asked = self._specs.known(own, role)
                     schema, word = {}, None
                     if asked is not None:
-                        schema, word, _ = schema_of_form(own, asked)
+                        schema, word, _ = schema_of_form(asked)
                     found |= {*secret_values(schema, config, word)}
         return {text for text in found if "${" not in text and not is_harmless(text)}
 

@@ -1,4 +1,4 @@
-"""Which type a lane decodes a column by, where its table has another than the source declares
+"""Which type a lane decodes a column by, where its table has another than now declared as
 (L9: text stays the text that was sent, and a key of text one key)."""
 
 from collections.abc import Sequence
@@ -121,9 +121,9 @@ def test_a_run_without_a_type_change_looks_at_no_table() -> None:
 def test_the_plan_names_what_a_column_keeps_and_the_way_to_the_new_type() -> None:
     declared = {"A": DataType(Kind.integer)}
     (note,) = kept_notes(STREAM, row(Kind.string), declared)
-    assert "a (text; the source declares integer)" in note and "--recreate" in note
+    assert "a (text; now declared as integer)" in note and "--recreate" in note
     (note,) = kept_notes(STREAM, row(Kind.integer), {"A": DataType(Kind.json)})
-    assert "a (integer; the source declares json)" in note and "become NULL" in note
+    assert "a (integer; now declared as json)" in note and "become NULL" in note
     assert kept_notes(STREAM, row(Kind.string), {}) == []
     text = {"A": DataType(Kind.string)}
     assert json_texts(with_types(row(Kind.string), {"A": DataType(Kind.json)}), text) == ("A",)

@@ -9,9 +9,12 @@ from typing import Any
 
 from penstock.connectors.catalog.index import IndexedConnector, Setting, indexed
 
+LISTED_SECRET = "secret"
+"""The annotation that marks secrets in these schemas."""
+
 _KINDS: dict[str, dict[str, Any]] = {
-    "password": {"type": "string", "secret": True},
-    "oauth": {"type": "string", "secret": True},
+    "password": {"type": "string", LISTED_SECRET: True},
+    "oauth": {"type": "string", LISTED_SECRET: True},
     "integer": {"type": "integer"},
     "boolean": {"type": "boolean"},
     "array": {"type": "array", "items": {"type": "string"}},
@@ -21,8 +24,9 @@ _KINDS: dict[str, dict[str, Any]] = {
 
 
 def listed_schema(protocol: str | None, name: str) -> dict[str, Any] | None:
-    """Returns the schema of a connector by its protocol and name, secrets marked with ``secret``;
-    None: the index has no settings for it. Of several variants the hub's choice counts."""
+    """Returns the schema of a connector by its protocol and name, secrets marked with
+    :data:`LISTED_SECRET`; None: the index has no settings for it. Of several variants the hub's
+    choice counts."""
     found = [e for e in indexed() if e.protocol == protocol and e.settings]
     found = [e for e in found if name == e.name or f"{protocol}:{name}" in e.references]
     best = next((e for e in found if e.default), found[0] if found else None)
@@ -50,11 +54,11 @@ def settings_schema(entry: IndexedConnector) -> dict[str, Any]:
 def _property(setting: Setting) -> dict[str, Any]:
     made = dict(_KINDS.get(setting.kind, {"type": "string"}))
     if setting.secret:
-        made["secret"] = True
+        made[LISTED_SECRET] = True
     if setting.label:
         made["title"] = setting.label
     if setting.options:
         made["enum"] = list(setting.options)
-    if setting.default is not None and not made.get("secret"):
+    if setting.default is not None and not made.get(LISTED_SECRET):
         made["default"] = setting.default
     return made

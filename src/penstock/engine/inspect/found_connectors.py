@@ -132,6 +132,14 @@ def _setting(setting: Setting, groups: list[list[str]]) -> dict[str, Any]:
     return {**msgspec.structs.asdict(setting), "required": always}
 
 
+def instead(words: Sequence[str], role: EndpointRole | None) -> list[str]:
+    """Returns what to search for where nothing is found: the same words, where only the other role
+    has them, else similar names."""
+    if role is not None and search(words):
+        return [" ".join(words)]
+    return near(words)
+
+
 def _none_found(words: Sequence[str], role: EndpointRole | None) -> ConfigError:
     text = shown(" ".join(words))
     hint = "try one word of its name; a connector that is not in the index runs too: penstock spec "

@@ -186,7 +186,7 @@ def json_texts(schema: RowSchema, declared: Mapping[str, DataType]) -> tuple[str
 
 def kept_notes(stream: StreamId, schema: RowSchema, declared: Mapping[str, DataType]) -> list[str]:
     """Returns notes about columns that are decoded by their table's type. ``schema``: as decoded;
-    ``declared``: the source's types, by original name."""
+    ``declared``: the source's types, or those of the pipeline file, by original name."""
     as_text: list[str] = []
     as_json: list[str] = []
     typed: list[str] = []
@@ -199,7 +199,7 @@ def kept_notes(stream: StreamId, schema: RowSchema, declared: Mapping[str, DataT
         of_kind = as_json if kind is Kind.json else as_text if kind in _TEXT else typed
         known = "JSON" if kind is Kind.json else type_text(field.type)
         of_kind.append(
-            f"{field.name} ({'text' if known == 'string' else known}; the source declares"
+            f"{field.name} ({'text' if known == 'string' else known}; now declared as"
             f" {type_text(now)})"
         )
     notes: list[str] = []
@@ -217,9 +217,9 @@ def kept_notes(stream: StreamId, schema: RowSchema, declared: Mapping[str, DataT
         )
     if typed:
         notes.append(
-            f"stream {stream}: the source's values of {', '.join(typed)} have another type than the"
-            " table's column: those that do not fit it become NULL, with an entry in the row's"
-            " change list (`penstock run --recreate` gives the table the new type;"
+            f"stream {stream}: the table keeps the type of {', '.join(typed)}: values that do not"
+            " fit it become NULL, with an entry in the row's change list, and in a key their rows"
+            " are rejected (`penstock run --recreate` gives the table the new type;"
             " `schema_evolution: {type_change: fail}` refuses them)"
         )
     return notes

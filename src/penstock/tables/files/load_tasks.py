@@ -170,7 +170,7 @@ def _unsure_note(load: TableLoad, count: int) -> str:
 def merge_note(load: TableLoad, reason: str) -> str:
     """Makes a line for the report, once for all loads of a table: why Spark, and no task of ours,
     wrote them."""
-    return f"Spark itself wrote loads into table {load.table.name}: {reason}"
+    return f"a Spark query, not a task, wrote loads into table {load.table.name}: {reason}"
 
 
 def _size(path: Path) -> int | None:

@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from penstock.api.asking import AskedSpec, reference, source_reference
-from penstock.api.new_file import FileEnd, pipeline_text, short_name
+from penstock.api.new_file import FileEnd, file_end, pipeline_text, short_name
 from penstock.api.roles import AskedRole
 from penstock.config.load import parse_pipeline
 from penstock.config.pipeline import ConnectorSection
@@ -127,9 +127,7 @@ def make(site: Site, request: Request, form: Form) -> Response:
 def _file_end(site: Site, use: str, role: AskedRole, observer: JobObserver, yes: bool) -> FileEnd:
     if is_table(use):
         return FileEnd(reference(use).text)
-    found = site.specs.ask(ConnectorSection(use=use), role, observer, yes=yes)
-    spec = found.spec
-    return FileEnd(found.use, spec.config_schema, found.secret_word, spec.documentation_url)
+    return file_end(site.specs.ask(ConnectorSection(use=use), role, observer, yes=yes))
 
 
 # -- the form
@@ -233,7 +231,7 @@ def _values(
             found = _faults(end.asked.spec, resolved[end.role], end.asked.secret_word)
             faults = {p: f for p, f in found.items() if not _names(_at(end.config, p), missing)}
             faults |= edits.typed.get(end.role, {})
-        schema, word, listed = schema_of_form(end.use, end.asked)
+        schema, word, listed = schema_of_form(end.asked)
         builder = FormBuilder(schema, word, end.role, known, faults, hidden, edits.turns)
         fields = builder.fields(end.config)
         groups, end.listed = _groups(schema, fields), listed
@@ -317,7 +315,7 @@ def _secrets(values: Mapping[str, Any], ends: list[EditedEnd]) -> set[str]:
     for end in ends:
         configs = [end.config, *(_at(p, (end.role, "config")) for p in listed.values())]
         if end.asked is not None:
-            schema, word, _ = schema_of_form(end.use, end.asked)
+            schema, word, _ = schema_of_form(end.asked)
             found |= {t for c in configs for t in secret_values(schema, c, word)}
     for key in ("profiles", "transforms", "enrichments"):
         found |= named_secrets(values.get(key))
@@ -360,7 +358,7 @@ def _edits(site: Site, file: str, text: str, ends: list[EditedEnd], form: Form, 
     for end in ends:
         if end.asked is None:
             continue
-        schema, word, _ = schema_of_form(end.use, end.asked)
+        schema, word, _ = schema_of_form(end.asked)
         sent = PostedForm(schema, word, end.role, form, do, known=known, hidden=hidden)
         made = sent.read(end.config)
         for path, secret in sent.secrets.items():

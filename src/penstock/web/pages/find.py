@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from penstock.api.roles import AskedRole
-from penstock.engine.inspect.found_connectors import describe, find
+from penstock.engine.inspect.found_connectors import describe, find, instead
 from penstock.errors import PenstockError
 from penstock.web.site import Site, shown_error
 
@@ -19,16 +19,18 @@ def search(site: Site, request: Request) -> Response:
     words = request.query_params.get("words", "").strip()
     role = request.query_params.get("role", "")
     into = request.query_params.get("source", "")
-    found, error = None, None
+    found, error, others = None, None, list[str]()
     if words:
+        asked = AskedRole(role).value if role in ("source", "destination") else None
         try:
-            asked = AskedRole(role).value if role in ("source", "destination") else None
             found = find(words.split(), asked, _SIZE)
         except PenstockError as e:
             error = shown_error(e)
+            if e.code == "connector.none_found":
+                others = instead(words.split(), asked)
     values: dict[str, Any] = {
         "words": words, "role": role, "result": found, "error": error, "source": into,
-        "nav": "find",
+        "others": others, "nav": "find",
     }  # fmt: skip
     return site.page(request, "find.html", values)
 
