@@ -12,6 +12,7 @@ from pathlib import Path
 
 import msgspec
 
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "web"))
 from web_harness import Pages
 
@@ -65,7 +66,7 @@ def rejects(site: Pages) -> None:
 def main() -> None:
     with tempfile.TemporaryDirectory() as place:
         began = time.monotonic()
-        site = Pages(Path(place)).enter()
+        site = Pages(Path(place), forked=False).enter()
         text = site.ask("/").text
         print(f"first page after the command: {time.monotonic() - began:.2f} s, "
               f"{cpu(site):.2f} s CPU, {memory(site)} MB")  # fmt: skip

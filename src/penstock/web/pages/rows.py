@@ -5,7 +5,7 @@ tables.
 import csv
 import io
 from collections.abc import Iterator
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 from starlette.requests import Request
@@ -23,6 +23,7 @@ from penstock.web.site import Form, Site, at, file_of, go, one, page_of, shown_e
 
 _SIZE = 50
 _ROWS = 20
+_BLOCK = 1000  # rejects
 _KEYS = ("run", "stream", "reason", "field", "at", "bytes", "encoding", "key", "attempt")
 
 
@@ -84,12 +85,13 @@ def download(site: Site, request: Request) -> Response:
     )
 
 
-def _csv(found: Iterator[dict[str, Any]]) -> Iterator[str]:
-    yield ",".join(_KEYS) + "\r\n"
-    for each in found:
-        line = io.StringIO()
-        csv.writer(line).writerow([_cell(each[key]) for key in _KEYS])
-        yield line.getvalue()
+def _csv(found: Iterator[dict[str, Any]]) -> Iterator[bytes]:
+    """Yields the rejects as CSV, in blocks: the server hands each block to a thread."""
+    rows = chain([_KEYS], ([_cell(each[key]) for key in _KEYS] for each in found))
+    while block := [*islice(rows, _BLOCK)]:
+        text = io.StringIO()
+        csv.writer(text).writerows(block)
+        yield text.getvalue().encode()
 
 
 def _cell(value: Any) -> str:
@@ -99,9 +101,10 @@ def _cell(value: Any) -> str:
 
 
 def _json(found: Iterator[dict[str, Any]]) -> Iterator[bytes]:
+    """Yields the rejects as a JSON list, in blocks."""
     before = b"[\n"
-    for each in found:
-        yield before + exact_text(each)
+    while block := b",\n".join(map(exact_text, islice(found, _BLOCK))):
+        yield before + block
         before = b",\n"
     yield b"[]\n" if before == b"[\n" else b"\n]\n"
 
