@@ -35,6 +35,20 @@ class Pages(StreamReader):
             if n % 2 == 0:
                 yield Checkpoint(n)
 
+class InOrder(StreamReader):
+    name, row, cursor = "in order", Page, "n"
+    def read(self, since):
+        yield Checkpoint()  # before any row
+        for n in range((since or 0) + 1, self.config.get("limit", 5) + 1):
+            yield Page(n, datetime.date(2026, 1, n))
+            if n % 2 == 0:
+                yield Checkpoint()
+
+class Without(StreamReader):
+    name = "without"
+    def read(self, since):
+        yield Checkpoint()
+
 class Broken(StreamReader):
     name = "broken"
     def read(self, since):
@@ -53,7 +67,7 @@ class Slow(StreamReader):
         yield Checkpoint(1)
         time.sleep(60)
 
-run(Connector(credentials=Config, sources=[Pages, Broken, Odd, Slow]))
+run(Connector(credentials=Config, sources=[Pages, InOrder, Without, Broken, Odd, Slow]))
 """
 
 
@@ -176,7 +190,21 @@ def test_checkpoints_are_states_and_what_is_printed_is_logged(several: Asked) ->
     counts = [m["state"]["sourceStats"]["recordCount"] for m in messages if m["type"] == "STATE"]
     assert counts == [1, 2]
     logs = [(m["log"]["level"], m["log"]["message"]) for m in messages if m["type"] == "LOG"]
-    assert logs == [("INFO", "printed"), ("WARN", "warned")]
+    assert logs[:2] == [("INFO", "printed"), ("WARN", "warned")]
+
+
+def test_a_checkpoint_without_a_value_is_the_greatest_cursor(several: Asked) -> None:
+    """The rows after the last one are covered too; where a checkpoint has a value of its own, they
+    come again, which is logged."""
+    code, told = several.read({"api_key": "k"}, "in order")
+    assert code == 0 and [s["checkpoint"] for s in states(told)] == [2, 4, 5]
+    code, told = several.read({"api_key": "k"}, "in order", **{"in order": {"checkpoint": 5}})
+    assert (code, records(told), states(told)) == (0, [], [])
+    code, told = several.read({"api_key": "k"}, "pages")
+    logged = [m["log"] for m in told if m["type"] == "LOG" and m["log"]["level"] == "WARN"]
+    assert "pages: 1 rows after the last Checkpoint come again" in logged[-1]["message"]
+    code, told = several.read({"api_key": "k"}, "without")
+    assert code == 1 and "needs a stream with a cursor" in errors(told)[0][1]
 
 
 def test_a_stream_that_fails_is_told_and_the_others_go_on(several: Asked) -> None:

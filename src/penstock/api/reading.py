@@ -90,10 +90,13 @@ class Read:
 
     @explained
     def pandas(self) -> "pandas.DataFrame":
-        """Returns the rows as a pandas DataFrame. Raises ``ConfigError`` (``read.library``) without
+        """Returns the rows as a pandas DataFrame, each value as it was read: whole numbers with
+        NULLs have pandas' nullable types. Raises ``ConfigError`` (``read.library``) without
         pandas."""
         _needs("pandas")
-        return self.arrow().to_pandas()
+        from penstock.api.exact_frames import exact_pandas
+
+        return exact_pandas(self.arrow())
 
     @explained
     def polars(self) -> "polars.DataFrame":

@@ -167,7 +167,8 @@ def _retry(
 
     settle(surface, consents(pipeline, surface.home), yes=False)
     request = RetryRequest(run=run, stream=stream)
-    return shown_run(surface, pipeline, {"dry_run": dry_run, "retry": request})
+    options = {"dry_run": dry_run, "retry": request, "daemon": True}
+    return shown_run(surface, pipeline, options)
 
 
 def _is_run(words: list[str]) -> bool:

@@ -18,7 +18,7 @@ from typing import Any, cast
 
 import msgspec
 
-from penstock.sdk.connector import Checkpoint, Connector, StreamReader
+from penstock.sdk.connector import CURSOR, Checkpoint, Connector, StreamReader
 from penstock.sdk.schema import convert, json_schema
 
 log = logging.getLogger("penstock.sdk")
@@ -155,18 +155,21 @@ def _read(connector: Connector, arguments: argparse.Namespace, send: Send) -> in
 
 
 def _read_stream(reader: StreamReader, incremental: bool, since: Any, send: Send) -> None:
-    rows, said, greatest = 0, False, None
+    rows, own, greatest = 0, False, None
     for given in reader.read(since if incremental else None):
         if isinstance(given, Checkpoint):
-            said = True
-            if incremental:
-                send(_state(reader, given.value, rows))
+            own = own or given.value is not CURSOR
+            value = greatest if given.value is CURSOR else given.value
+            if reader.cursor is None and given.value is CURSOR:
+                raise TypeError("a Checkpoint() without a value needs a stream with a cursor")
+            if incremental and (value is not None or given.value is not CURSOR):
+                send(_state(reader, value, rows))
                 rows = 0
             continue
         row = given if isinstance(given, dict) else msgspec.to_builtins(given)
         if not isinstance(row, dict):
             raise TypeError(f"a row is a {type(given).__name__}, no object")
-        if reader.cursor is not None and not said:
+        if reader.cursor is not None:
             value = cast(dict[str, Any], row).get(reader.cursor)
             if value is not None and (greatest is None or value > greatest):
                 greatest = value
@@ -175,8 +178,11 @@ def _read_stream(reader: StreamReader, incremental: bool, since: Any, send: Send
         rows += 1
         record = {"stream": reader.name, "data": row, "emitted_at": time.time_ns() // 1_000_000}
         send({"type": "RECORD", "record": record})
-    if incremental and not said and greatest is not None:
+    if incremental and not own and greatest is not None:
         send(_state(reader, greatest, rows))
+    elif incremental and own and rows:
+        send(log_message("warn", f"{reader.name}: {rows} rows after the last Checkpoint come again in the "
+                  "next run: yield one after the last row too"))  # fmt: skip
 
 
 def _states(given: Any) -> dict[str, Any]:

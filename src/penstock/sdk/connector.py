@@ -113,12 +113,21 @@ class Enricher:
         raise NotImplementedError
 
 
+class _Cursor:
+    """The type of :data:`CURSOR`."""
+
+
+CURSOR = _Cursor()
+"""The value of a :class:`Checkpoint` that has none of its own."""
+
+
 @dataclass(frozen=True)
 class Checkpoint:
     """Yielded among rows: all rows before it have been yielded. ``value``: JSON data, which the
-    next run's :meth:`StreamReader.read` gets."""
+    next run's :meth:`StreamReader.read` gets. By default the greatest cursor of the rows so far, of
+    a stream with a ``cursor``."""
 
-    value: Any
+    value: Any = CURSOR
 
 
 class StreamReader:
@@ -138,9 +147,9 @@ class StreamReader:
 
     def read(self, since: Any) -> Iterable[Any]:
         """Yields rows, and a :class:`Checkpoint` wherever the next run may begin. ``since``: the
-        value of the last checkpoint; None: read everything. Where a stream with a ``cursor`` yields
-        no checkpoint, the greatest cursor of its rows is one, after the last of them. An exception
-        ends this stream; the others continue."""
+        value of the last checkpoint; None: read everything. The greatest cursor of a stream with a
+        ``cursor`` is one after its last row, unless a checkpoint had a value of its own. An
+        exception ends this stream; the others continue."""
         raise NotImplementedError
 
 
