@@ -18,6 +18,12 @@ from kills import every_cell
 from postgres_kills import on_postgres
 from table_kills import cell, cells, run_cell
 
+from penstock.api.pipelines import pipeline_of
+from penstock.config.command_line import Options
+from penstock.config.home import Home
+from penstock.engine.inspect import states
+from penstock.engine.inspect.pipelines import open_known
+from penstock.engine.inspect.waiting_rows import give_up, is_table, waiting
 from penstock.engine.specs.failpoints import tasks_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -222,6 +228,25 @@ def test_nothing_outlives_a_killed_driver_L11(tmp_path: Path) -> None:
         if p.name.isdigit() and b"signal.signal(signal.SIGTERM, signal.SIG_IGN)" in _command(p)
     ]
     assert not orphans
+    assert_whole_after(place)
+
+
+def test_rows_of_a_killed_run_are_given_up_with_the_state_L5(tmp_path: Path) -> None:
+    """Who begins again after a kill has each row once: what the killed run sealed is given up, and
+    the source is read from its start."""
+    place = hung(tmp_path)
+    place.told = {"bounds": SMALL["bounds"]}  # what is sealed waits for the end
+    running = place.start()
+    await_hang(place)
+    time.sleep(1)  # seal_seconds is less
+    running.process.kill()
+    running.wait(30)
+    pipeline = pipeline_of(place.source_reference, f"parquet:{place.lake}", Options(name="e2e"))
+    with open_known(pipeline, Home(place.home)) as known:
+        rows = states.show(known)["waiting"]
+        states.reset(known)
+        assert give_up(pipeline, known, yes=False) == rows and rows
+        assert waiting(known) == [] and is_table(pipeline)
     assert_whole_after(place)
 
 

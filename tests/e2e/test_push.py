@@ -19,6 +19,10 @@ from e2e_harness import Place, assert_adds_up, end_all
 from pipelines import NAME, Ran, Site
 
 from penstock.codec.exact_json import exact
+from penstock.config.load import load_pipeline
+from penstock.engine.inspect import states
+from penstock.engine.inspect.pipelines import open_known
+from penstock.engine.inspect.waiting_rows import give_up, waiting, waiting_note
 from penstock.engine.plan import lane_jobs
 from penstock.engine.run import wiring
 from penstock.engine.specs.lane import LaneBounds
@@ -468,6 +472,32 @@ def test_a_target_that_dies_keeps_what_it_acked(push: MakePush) -> None:
     assert (done.status, done.stream("s0").sent_again) == ("succeeded", 50), done.error
     assert positions(there) == {"s0": 100}
     assert set(there.all().seqs("s0")) == set(FULL)
+
+
+@pytest.mark.usefixtures("eager")
+@pytest.mark.parametrize("tap", [False, True])
+def test_l5_rows_that_a_destination_never_takes_are_given_up_and_read_again(
+    push: MakePush, tap: bool
+) -> None:
+    """It refuses what waits, whatever is changed in the file: the next run sends it as it is."""
+    there = push("singer" if tap else "airbyte", tap=tap, **ONE)
+    last = {"after": 60, "code": 1} if tap else {"exit_at": 60, "exit_code": 1}
+    failed(there.run(halves(there), told={"ack": "each", **last}), "destination.exited")
+    assert positions(there) == {"s0": 50}
+    pipeline = load_pipeline(there.site.folder / "pipeline.yaml")
+    with there.site.store() as store:
+        (note,) = waiting_note(pipeline, store, there.site.home)
+    assert "sealed 50 rows of s0" in note
+    told = {"namespace": None, "name": "s0", "rows": 50}
+    with open_known(NAME, there.site.home) as known:
+        assert states.show(known)["waiting"] == [told]
+    with open_known(pipeline, there.site.home) as known:
+        assert give_up(pipeline, known, yes=False) == [told]
+        assert give_up(pipeline, known, yes=False) == waiting(known) == []
+    assert positions(there) == {"s0": 50}
+    done = there.run(told={"ack": "each"})
+    assert (done.status, done.stream("s0").sent_again) == ("succeeded", 0), done.error
+    assert positions(there) == {"s0": 100} and {*there.runs()[-1].seqs("s0")} >= {*FULL[50:]}
 
 
 # -- modes

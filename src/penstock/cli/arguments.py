@@ -6,6 +6,7 @@ Not here: which words name a pipeline (``api.pipelines``). The pipeline's secret
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -21,6 +22,7 @@ from penstock.config.selectors import parse_config
 from penstock.errors import ConfigError
 
 if TYPE_CHECKING:
+    from penstock.config.home import Home
     from penstock.terminal.output import Output
 
 
@@ -155,6 +157,36 @@ def pipeline_or_name(
         starts_none=starts_none,
     )
     return found if isinstance(found, str) else _announced(found, output)
+
+
+def pipeline_with_file(
+    words: list[str], reading: PipelineFileOptions, output: "Output", home: "Home"
+) -> Pipeline:
+    """Loads the pipeline that a command names; by name, from the file of its last run, with the
+    same options. Raises ``ConfigError``."""
+    from penstock.engine.inspect.pipelines import open_known
+
+    named = pipeline_or_name(words, reading, output)
+    if isinstance(named, Pipeline):
+        return named
+    with open_known(named, home) as known:
+        file = known.store.remembered(known.name, ()).file
+    if file is None or not Path(file.path).is_file():
+        where = "" if file is None else f": the last run read {file.path}, which is not there"
+        raise ConfigError(
+            f"the pipeline {named!r} has no pipeline file on this machine{where}",
+            code="config.not_found",
+            hint="name its file, or its SOURCE and DESTINATION",
+        )
+    found = pipeline([file.path], as_read(file.options), Options(), output)
+    if found.pipeline != named:
+        raise ConfigError(
+            f"{file.path}, which the last run of {named!r} read, is of the pipeline"
+            f" {found.pipeline!r} now",
+            code="config.not_found",
+            hint=f"name the file of {named!r}",
+        )
+    return found
 
 
 def _announced(found: Pipeline, output: "Output") -> Pipeline:

@@ -6,7 +6,6 @@ import re
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from itertools import islice
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -16,7 +15,6 @@ from penstock.cli import arguments
 from penstock.cli.app import Surface, verb
 from penstock.cli.consent import settle
 from penstock.cli.report_view import report_text
-from penstock.config.command_line import Options
 from penstock.config.did_you_mean import closest
 from penstock.config.pipeline import Pipeline, StreamOptions
 from penstock.config.selectors import parse_stream
@@ -100,7 +98,7 @@ def rejects(
     if len(words) > 1 and words[0] == "retry":
         if limit is not None:
             raise ConfigError("--limit is not for retry", code="usage", hint="leave it out")
-        wanted = _pipeline_of_rejects(surface, words[1:], reading)
+        wanted = arguments.pipeline_with_file(words[1:], reading, surface.output, surface.home)
         return _retry(surface, wanted, run, selector, dry_run=dry_run)
     if len(words) > 1 and ":" not in words[0] and closest(words[0], ["retry"]):
         raise ConfigError(
@@ -121,35 +119,6 @@ def rejects(
     if more:
         surface.output.say(f"there are more than these {len(shown)}: raise --limit")
     return 0
-
-
-def _pipeline_of_rejects(
-    surface: Surface, words: list[str], reading: arguments.PipelineFileOptions
-) -> Pipeline:
-    """Loads the pipeline that a command names; by name, from the file of its last run, with the
-    same options. Raises ``ConfigError``."""
-    named = arguments.pipeline_or_name(words, reading, surface.output)
-    if isinstance(named, Pipeline):
-        return named
-    with open_known(named, surface.home) as known:
-        file = known.store.remembered(known.name, ()).file
-    if file is None or not Path(file.path).is_file():
-        where = "" if file is None else f": the last run read {file.path}, which is not there"
-        raise ConfigError(
-            f"the pipeline {named!r} has no pipeline file on this machine{where}",
-            code="config.not_found",
-            hint="name its file, or its SOURCE and DESTINATION",
-        )
-    read = arguments.as_read(file.options)
-    found = arguments.pipeline([file.path], read, Options(), surface.output)
-    if found.pipeline != named:
-        raise ConfigError(
-            f"{file.path}, which the last run of {named!r} read, is of the pipeline"
-            f" {found.pipeline!r} now",
-            code="config.not_found",
-            hint=f"name the file of {named!r}",
-        )
-    return found
 
 
 def _retry(

@@ -17,7 +17,8 @@ from penstock.cli.app import Surface, group, verb
 from penstock.codec.exact_json import exact_text
 from penstock.config.pipeline import Pipeline, StreamOptions
 from penstock.config.selectors import parse_stream
-from penstock.engine.inspect import states
+from penstock.engine.channel.named_pipeline import state_command
+from penstock.engine.inspect import states, waiting_rows
 from penstock.engine.inspect.pipelines import OpenPipeline, open_known
 from penstock.errors import ConfigError
 from penstock.model.catalog import StreamId
@@ -102,6 +103,7 @@ def history(
     "penstock state reset shop --stream users",
     "penstock state reset shop.yaml",
     "penstock state reset shop --cancel-refresh users",
+    "penstock state reset shop.yaml --sealed",
     app=state,
 )
 def reset(
@@ -114,6 +116,17 @@ def reset(
             "--cancel-refresh", "S", "End the stream's pending refresh; rows and state stay."
         ),
     ] = None,
+    sealed: Annotated[
+        bool,
+        typer.Option(
+            "--sealed",
+            help="Give up the rows that wait to be delivered, too; into a destination connector "
+            "these alone: the state stays.",
+        ),
+    ] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="For --sealed: also rows of change logs.")
+    ] = False,
     reading: arguments.PipelineFileOptions = arguments.READING,
 ) -> None:
     """Forget the state, or one stream's. The next run reads from the start; tables stay."""
@@ -122,6 +135,14 @@ def reset(
             "--cancel-refresh keeps the state; --stream forgets it", code="usage",
             hint="give one of them",
         )  # fmt: skip
+    if sealed and (stream is not None or cancel_refresh is not None):
+        raise ConfigError(
+            "--sealed keeps the state, and is for all streams", code="usage", hint="give it alone"
+        )
+    if sealed:
+        named = arguments.pipeline_with_file(words, reading, surface.output, surface.home)
+        _give_up(surface, named, yes=yes)
+        return
     with _opened(surface, _pipeline(surface, words, reading)) as known:
         if cancel_refresh is None:
             _show(surface, states.reset(known, _selector(stream)))
@@ -254,6 +275,26 @@ def _past(
     return arguments.pipeline_or_name(words, reading, surface.output, starts_none=True)
 
 
+def _give_up(surface: Surface, pipeline: Pipeline, *, yes: bool) -> None:
+    with _opened(surface, pipeline) as known:
+        table = waiting_rows.is_table(pipeline)
+        reset = states.reset(known) if table else None
+        given = waiting_rows.give_up(pipeline, known, yes=yes)
+        answer = {**(reset or states.show(known)), "given_up": given}
+        answer.pop("waiting", None)
+    surface.output.answer(answer, lambda: _given_up(answer))
+
+
+def _given_up(answer: dict[str, Any]) -> "Iterator[RenderableType]":
+    rows = _rows(answer["given_up"])
+    yield f"given up: {rows}; the next run reads them again" if rows else "no rows wait"
+    yield from _state_text(answer)
+
+
+def _rows(listed: list[dict[str, Any]]) -> str:
+    return ", ".join(f"{text.counted(e['rows'], 'row')} of {text.stream_name(e)}" for e in listed)
+
+
 def _opened(
     surface: Surface, what: Pipeline | str, *, must_exist: bool = True
 ) -> AbstractContextManager[OpenPipeline]:
@@ -282,7 +323,8 @@ def _content(file: str) -> str:
 
 
 def _show(surface: Surface, answer: dict[str, Any]) -> None:
-    surface.output.answer(answer, lambda: _state_text(answer))
+    command = state_command("reset", answer["pipeline"], surface.home, "--sealed")
+    surface.output.answer(answer, lambda: _state_text(answer, command))
 
 
 def _saved(entry: dict[str, Any]) -> str:
@@ -303,11 +345,16 @@ def _unlocked(answer: dict[str, Any]) -> str:
     )
 
 
-def _state_text(answer: dict[str, Any]) -> "Iterator[RenderableType]":
+def _state_text(answer: dict[str, Any], command: str = "") -> "Iterator[RenderableType]":
     streams = answer["streams"]
     yield from (f"note: {note}" for note in answer.get("notes", ()))
     for each in answer.get("refreshes", ()):
         yield f"{text.stream_name(each)}: refresh pending since run {each['run']} ({each['at']})"
+    if waiting := _rows(answer.get("waiting", [])):
+        yield (
+            f"sealed and not delivered: {waiting}. The next run delivers them first; after a reset "
+            f"their source sends them again as well, unless `{command}` gives them up"
+        )
     if not streams and answer["shared"] is None and not answer.get("connector_keys"):
         yield f"pipeline {answer['pipeline']}: no state is saved"
         return

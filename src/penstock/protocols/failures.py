@@ -14,7 +14,8 @@ ENDED_HINTS = {
     " again, first correct what its last output names",
     "transform": "what it had finished is kept; run again to go on from the saved state",
     "destination": "see its last output in the log; what it had acknowledged is kept, run again"
-    " for the rest",
+    " for the rest; if it never takes these rows, `penstock state reset --sealed` gives them up,"
+    " and the next run reads them again",
 }
 """The default hint after a failure, by role."""
 

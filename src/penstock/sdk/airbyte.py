@@ -181,8 +181,8 @@ def _read_stream(reader: StreamReader, incremental: bool, since: Any, send: Send
     if incremental and not own and greatest is not None:
         send(_state(reader, greatest, rows))
     elif incremental and own and rows:
-        send(log_message("warn", f"{reader.name}: {rows} rows after the last Checkpoint come again in the "
-                  "next run: yield one after the last row too"))  # fmt: skip
+        again = f"{rows} rows after the last Checkpoint come again in the next run"
+        send(log_message("warn", f"{reader.name}: {again}: yield one after the last row too"))
 
 
 def _states(given: Any) -> dict[str, Any]:

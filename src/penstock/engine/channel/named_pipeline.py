@@ -114,6 +114,9 @@ class CompleteCommands:
             return f"`{run or command}`"
         if words[1] in _NAMED_WORDS and len(words) == 2:
             return f"`{self._named(words[1])}`"
+        if words[1] == "state" and words[3:] == ["--sealed"]:
+            command = state_command(words[2], self._pipeline, self._home, *words[3:], by_file=True)
+            return f"`{command}`"
         if words[1] == "state" and len(words) == 3 and words[2] not in _WITHOUT_STATE:
             return f"`{state_command(words[2], self._pipeline, self._home)}`"
         verb = words[1] if words[1] != "state" else f"state {words[2] if len(words) > 2 else ''}"

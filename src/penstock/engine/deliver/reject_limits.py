@@ -5,7 +5,8 @@ out. A generation is judged by itself, once it is complete; for other streams, t
 run has delivered and those that are ready count together. While a stream is read, what exceeds its
 limit waits, since good records may follow. Changes that reading removes at the source (cdc) are
 delivered whatever the limit: they cannot be read again. Retried rejects are not judged either,
-since no source sends them again.
+since no source sends them again. Of a query that is compared with what was sent before, the rows
+that are the same count as read and accepted.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -90,6 +91,7 @@ class Rejections:
     def __init__(self, limit: MaxRejected, streams: Mapping[StreamId, PlannedStream]) -> None:
         self._limit, self._streams = limit, streams
         self._delivered: dict[StreamId, StreamCounts] = {}
+        self._not_sent: dict[StreamId, int] = {}
 
     def judge(
         self,
@@ -116,7 +118,7 @@ class Rejections:
         for stream, new in ready.items():
             before = self._delivered.get(stream, StreamCounts())
             counts = StreamCounts(
-                before.read + new.read,
+                before.read + new.read + self._not_sent.get(stream, 0),
                 before.rejected + new.rejected,
                 before.filtered + new.filtered,
             )
@@ -131,6 +133,10 @@ class Rejections:
         if not over:
             return LimitDecision(pending, (), tuple(lost))
         return LimitDecision(_without(pending, over), tuple(over.values()), tuple(lost))
+
+    def not_sent(self, stream: StreamId, rows: int) -> None:
+        """Adds good rows that were compared and not sent, which count as read."""
+        self._not_sent[stream] = rows
 
     def delivered(self, pending: Pending) -> None:
         """Adds the counts of what is now delivered."""

@@ -20,6 +20,7 @@ from penstock.connectors.consent import ConsentRequest, consent_request
 from penstock.connectors.reference import RefKind, parse_ref
 from penstock.engine.channel.lease import take_lease
 from penstock.engine.channel.named_pipeline import CompleteCommands
+from penstock.engine.inspect.waiting_rows import waiting_note
 from penstock.engine.plan.description import describe
 from penstock.engine.plan.destination import destination_of
 from penstock.engine.plan.endpoint import (
@@ -127,7 +128,7 @@ def plan_pipeline(pipeline: Pipeline, home: Home, *, observer: RunObserver) -> d
         waits = {s.deferred for s in plan.streams if s.deferred}
         answer["notes"] += [*plan.notes, *sorted(waits)]
         answer["notes"] += rewritten_tables(plan.streams, place) + host_notes(prepared)
-        answer["notes"] += _discovery(prepared)
+        answer["notes"] += _discovery(prepared) + waiting_note(pipeline, store, home)
         notes = [*map(commands.text, answer["notes"]), *_isolation(*prepared.endpoints())]
         names = [str(stream.id) for stream in plan.streams]
         answer["notes"] = bounded_data(joined_notes(notes, names))

@@ -22,6 +22,7 @@ from penstock.engine.channel.heartbeat import LEASE_TTL
 from penstock.engine.channel.lease import unlock_of
 from penstock.engine.channel.named_pipeline import state_command
 from penstock.engine.inspect.pipelines import OpenPipeline
+from penstock.engine.inspect.waiting_rows import waiting
 from penstock.engine.plan.place import move_place
 from penstock.engine.plan.state_names import meant
 from penstock.engine.plan.unread import separable, with_own
@@ -42,7 +43,8 @@ Change = Callable[[Sequence[StoredState]], list[StoredState]]
 
 def show(known: OpenPipeline, stream: StreamOptions | None = None) -> dict[str, Any]:
     """Returns ``{"pipeline", "type", "streams", "shared"}``, limited to one stream if it is given;
-    ``connector_keys`` where connectors keep keys; and ``refreshes``, a list of ``{"namespace",
+    ``connector_keys`` where connectors keep keys; ``waiting``, a list of ``{"namespace", "name",
+    "rows"}``, where sealed rows wait to be delivered; and ``refreshes``, a list of ``{"namespace",
     "name", "run", "at"}``, where refreshes are pending. A stream that the last run did not read has
     ``unread``: ``{"state"}``, from which it continues when it is read again (None: it begins at its
     start). Raises ``ConfigError`` for a stream that has no state."""
@@ -64,7 +66,13 @@ def show(known: OpenPipeline, stream: StreamOptions | None = None) -> dict[str, 
     kept = known.store.connector_keys(known.name)
     keys = [{**msgspec.to_builtins(place), "value": value} for place, value in kept.items()]
     answer: dict[str, Any] = {"pipeline": known.name, **described, **_refreshes(known)}
+    answer |= _waiting(known)
     return {**answer, "connector_keys": keys} if keys else answer
+
+
+def _waiting(known: OpenPipeline) -> dict[str, Any]:
+    rows = waiting(known)
+    return {"waiting": rows} if rows else {}
 
 
 def _refreshes(known: OpenPipeline) -> dict[str, Any]:
@@ -470,7 +478,7 @@ def _change(
         had = store.remembered(known.name).cursors
         unknown = {} if same_cursor else dict.fromkeys(streams & had.keys(), ())
         store.remember(lease, Remembered(cursors=unknown), taken_up=streams)
-    return {"pipeline": known.name, **role.describe(after)}
+    return {"pipeline": known.name, **role.describe(after), **_waiting(known)}
 
 
 def _refuse_damaged(

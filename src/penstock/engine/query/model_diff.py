@@ -99,7 +99,8 @@ class ModelDiff:
     without rows may have all of them removed. ``tries_again``: rejected rows count as not sent.
     ``rules``: of the transforms, empty where there are none; None: it is unknown which rows they
     leave out. ``form``: in which a destination connector gets the rows. ``saved``: returns the
-    saved states. ``notes``: for the report. ``anew``: whether the last lane sends every row, as it
+    saved states. ``notes``: for the report. ``unsent``: how many good rows of the model the last
+    lane does not send. ``anew``: whether the last lane sends every row, as it
     is no longer known what was sent."""
 
     def __init__(
@@ -120,6 +121,7 @@ class ModelDiff:
         self._doubted: Path | None = None  # the set of which some rows may never have been sent
         self.notes: list[str] = []
         self.anew = False
+        self.unsent = 0
 
     def stage(
         self,
@@ -382,6 +384,8 @@ class ModelDiff:
         ]
         refused = counts[Change.null_key.value] + counts[Change.duplicate_key.value]
         parts += [f"{counts[Change.same.value]:,} as before", f"{refused:,} refused"]
+        here = (Change.same, Change.added, Change.changed)
+        self.unsent = sum(counts[c.value] for c in here if c not in sends)
         self.notes.append(f"{stream.id}: rows {', '.join(parts)}")
         if lane.dry and files:
             self.show(stream.id, self._spark.read.parquet(*files).filter(SEND), names)

@@ -98,6 +98,7 @@ class QueryReader:
             shutil.rmtree(folder, ignore_errors=True)
         self._diff.sent()
         result.stats["stage"] = seconds
+        result.unsent = [(job.streams[0].id, self._diff.unsent)]
         result.notes = [*self._diff.notes, *result.notes]
         self._diff.notes = []
         return result

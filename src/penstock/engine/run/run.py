@@ -35,6 +35,7 @@ from penstock.engine.deliver.load_plan import covered
 from penstock.engine.deliver.session import SyncSession
 from penstock.engine.log.kept_rejects import RejectsKeeper
 from penstock.engine.log.log import FileLog
+from penstock.engine.log.sealed_rows import come_twice, count_sealed
 from penstock.engine.plan.catalog_check import CatalogCheck
 from penstock.engine.plan.destination import destination_of
 from penstock.engine.plan.endpoint import DESTINATION, SOURCE, running_folder
@@ -55,7 +56,6 @@ from penstock.engine.run.log_place import settle_log
 from penstock.engine.run.monitor import RunMonitor
 from penstock.engine.run.old_runs import end_old_runs
 from penstock.engine.run.reject_retry import RejectRetry, RetryRequest, leave_unread, tried_in
-from penstock.engine.run.sealed_rows import count_sealed
 from penstock.engine.run.spark import (
     RUN_LOG,
     RunSpark,
@@ -70,7 +70,7 @@ from penstock.engine.run.wiring import RunParts
 from penstock.engine.serve import ServedInput
 from penstock.engine.specs.failpoints import announce_driver
 from penstock.engine.specs.lane import KeysAt
-from penstock.engine.specs.observer import RunObserver
+from penstock.engine.specs.observer import RunObserver, counted
 from penstock.engine.specs.plan import SyncOutcome
 from penstock.engine.sync.ports import Discovery, DiscoveryDone
 from penstock.engine.sync.sync import SyncRun
@@ -197,6 +197,7 @@ class Run:
         self._remember(prepared, placed, lease)
         self._end_keys(lease, log)
         self._reset(prepared, lease, full_refresh=full_refresh, recreate=recreate)
+        self._note_twice(log)
         for note in (*prepared.plan.notes, *prepared.effective_limits()[1]):
             self._accounting.note(note)
         run_log = self._run_log(stack, prepared)
@@ -278,6 +279,15 @@ class Run:
             reset_states(self._store, lease, prepared, self._accounting.note)
         elif prepared.plan.open and not prepared.served and self._asked_retry is None:
             reset_overwritten(self._store, lease, prepared, self._accounting.note)
+
+    def _note_twice(self, log: FileLog) -> None:
+        with suppress(LogError):  # the sync reports a damaged log
+            for stream, rows in come_twice(self._store, self._pipeline.pipeline, log).items():
+                self._accounting.note(
+                    f"{stream}: {counted(rows, 'row')} that an earlier run had sealed came too,"
+                    " although its state was reset since: append has them twice"
+                    " (`penstock state reset --sealed` before the run gives such rows up)"
+                )
 
     def _end_old_runs(self, lease: Lease, log: FileLog, seconds: float) -> None:
         """Deletes logs and reports of past runs. This run's work is complete, whether or not this

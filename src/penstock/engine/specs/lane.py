@@ -239,8 +239,9 @@ class LaneResult(msgspec.Struct, kw_only=True):
     ``expected``: the source's estimates, per stream or (None) of all streams together. ``retries``:
     streams that may be read again, each after this many seconds; ``passing``: the errors that this
     may fix, which are not in ``errors``. ``in_doubt``: streams that the source's exit code 0 did
-    not complete, why (a clause), and what to do. ``stats``: seconds, bytes, counts for the
-    report."""
+    not complete, why (a clause), and what to do. ``unsent``: good rows of a query that the
+    destination has already, and that are not among ``read``. ``stats``: seconds, bytes, counts for
+    the report."""
 
     end: LaneEnd
     complete: list[StreamId] = []
@@ -252,6 +253,7 @@ class LaneResult(msgspec.Struct, kw_only=True):
     expected: list[tuple[StreamId | None, Expected]] = []
     retries: list[tuple[StreamId, float]] = []
     in_doubt: list[tuple[StreamId, str, str | None]] = []
+    unsent: list[tuple[StreamId, int]] = []
     stats: dict[str, float] = {}
 
     @property

@@ -57,6 +57,11 @@ class Backlog:
         waiting = self.waiting.get(stream, ())
         return stream in self.kept or any(w.slice.generation == generation for w in waiting)
 
+    def not_sent(self, rows: Collection[tuple[StreamId, int]]) -> None:
+        """Adds good rows of streams that a lane did not send: their limits count them."""
+        for stream, count in rows:
+            self._rejections.not_sent(stream, count)
+
     # -- epochs
 
     def close_all(self) -> None:

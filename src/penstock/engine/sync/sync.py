@@ -237,6 +237,8 @@ class SyncRun:
             if it.result is not None:
                 continue
             it.result = result = it.handle.poll()
+            if result is not None:
+                self._backlog.not_sent(result.unsent)
             if result is None or it.start.epoch not in self._unsure or self._stopped:
                 continue
             if result.errors or result.passing or result.end in (LaneEnd.failed, LaneEnd.lost):

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from penstock.engine.log.log import FileLog
-from penstock.engine.run.sealed_rows import sealed_rows
+from penstock.engine.log.sealed_rows import come_twice, sealed_rows
 from penstock.model.catalog import DestinationSyncMode, StreamId
 from penstock.model.segments import (
     ConsumedSlice,
@@ -15,7 +15,7 @@ from penstock.model.segments import (
     StreamSlice,
     WriteDisposition,
 )
-from penstock.store.contract import GroupIntent, LoadIntent
+from penstock.store.contract import GroupIntent, LoadIntent, Reset
 from penstock.store.lock_holder import this_holder
 from penstock.store.memory import MemoryStore
 
@@ -91,3 +91,14 @@ def test_a_load_that_is_written_down_has_its_rows_only_when_it_is_committed(
     done = [(group.id, load) for load in group.loads]
     stopped.store.loaded(stopped.lease, done, lambda old, new: [*old, *new])
     assert stopped.rows == {ORDERS: 5, USERS: 7}
+
+
+def test_rows_sealed_before_a_reset_come_twice_where_they_are_appended(stopped: Stopped) -> None:
+    store, log = stopped.store, stopped.log
+    assert come_twice(store, "shop", log) == {}
+    store.replace_states(stopped.lease, [], Reset((USERS,), lambda states: [*states]))
+    assert come_twice(store, "shop", log) == {USERS: 7}
+    store.replace_states(stopped.lease, [])
+    assert come_twice(store, "shop", log) == {ORDERS: 8, USERS: 7}
+    store.abandon(stopped.lease, [ConsumedSlice(s.id, USERS) for s in stopped.segments])
+    assert come_twice(store, "shop", log) == {ORDERS: 8}

@@ -5,13 +5,14 @@ run does with them (``engine.sync.backlog``). Neighbour: ``engine.run.run`` puts
 report.
 """
 
+from collections.abc import Callable
 from contextlib import suppress
 
 from penstock.engine.log.log import FileLog
 from penstock.errors import Cancelled, LogError, StateError
-from penstock.model.catalog import StreamId
+from penstock.model.catalog import DestinationSyncMode, StreamId
 from penstock.model.report import Report
-from penstock.model.segments import ConsumedSlice
+from penstock.model.segments import ConsumedSlice, StreamSlice
 from penstock.store.contract import Store
 
 
@@ -24,9 +25,27 @@ def count_sealed(report: Report, store: Store, log: FileLog) -> None:
             line.sealed = rows.get(StreamId(line.namespace, line.name), 0)
 
 
-def sealed_rows(store: Store, pipeline: str, log: FileLog) -> dict[StreamId, int]:
+def come_twice(store: Store, pipeline: str, log: FileLog) -> dict[StreamId, int]:
+    """Returns the rows of each stream that an earlier run sealed, and that are appended though its
+    state was reset since: their source sends them a second time."""
+    floors = store.floors(pipeline)
+
+    def twice(epoch: int, part: StreamSlice) -> bool:
+        floor = max(floors.get(None, 0), floors.get(part.stream, 0))
+        appends = part.disposition.mode is DestinationSyncMode.append
+        return epoch <= floor and appends and not part.fills_generation
+
+    return sealed_rows(store, pipeline, log, twice)
+
+
+def sealed_rows(
+    store: Store,
+    pipeline: str,
+    log: FileLog,
+    wanted: Callable[[int, StreamSlice], bool] = lambda epoch, part: True,
+) -> dict[StreamId, int]:
     """Returns the rows of each stream that are in the log and in no committed load. Excludes rows
-    that were given up."""
+    that were given up. ``wanted``: whether an epoch's share of a stream counts."""
     segments = log.segments()
     taken = store.consumed(pipeline, {s.id.epoch for s in segments})
     for group in store.open_groups(pipeline):  # a group takes its rows before they are loaded
@@ -37,6 +56,7 @@ def sealed_rows(store: Store, pipeline: str, log: FileLog) -> dict[StreamId, int
     rows: dict[StreamId, int] = {}
     for segment in segments:
         for part in segment.slices:
-            if part.rows and ConsumedSlice(segment.id, part.stream) not in taken:
+            share = ConsumedSlice(segment.id, part.stream)
+            if part.rows and share not in taken and wanted(segment.id.epoch, part):
                 rows[part.stream] = rows.get(part.stream, 0) + part.rows
     return rows

@@ -1,0 +1,100 @@
+"""Counts the rows that a run sealed and that no destination has yet, and gives them up
+(``penstock state reset --sealed``).
+
+The next run delivers these rows as they are, before it reads. A destination connector that refuses
+one refuses it in each run; after a reset the source sends them a second time. Given up, they come
+from their source again, and only from there. Neighbours: ``cli.state`` prints, ``engine.inspect``'s
+``states`` and ``plan_check`` show them, ``engine.log.sealed_rows`` counts.
+"""
+
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from penstock.config.home import Home
+from penstock.config.pipeline import Pipeline
+from penstock.connectors.reference import RefKind, parse_ref
+from penstock.engine.inspect.pipelines import OpenPipeline
+from penstock.engine.log.log import FileLog
+from penstock.engine.log.retries import given_up_folder, mark_given_up
+from penstock.engine.log.sealed_rows import sealed_rows
+from penstock.engine.specs.observer import counted
+from penstock.errors import LogError, PenstockError, StateError
+from penstock.model.catalog import StreamId, SyncMode
+from penstock.model.segments import SHARED_STATE, ConsumedSlice
+from penstock.store.contract import Store
+
+
+def give_up(pipeline: Pipeline, known: OpenPipeline, *, yes: bool) -> list[dict[str, Any]]:
+    """Gives up all rows that wait. Returns a list of ``{"namespace", "name", "rows"}``. ``yes``:
+    also of streams read by cdc, whose source may have removed them. Raises ``StateError``
+    (``state.removed_at_source``), ``LogError``, ``Locked`` during a run."""
+    store, log = known.store, _log(pipeline, known.home)
+    with known.lease("reset") as lease:
+        rows = sealed_rows(store, known.name, log)
+        _refuse_removed(store, known.name, rows, yes=yes)
+        segments = log.segments()
+        taken = store.consumed(known.name, {s.id.epoch for s in segments})
+        shares = (
+            ConsumedSlice(segment.id, stream)
+            for segment in segments
+            for stream in (*(part.stream for part in segment.slices), SHARED_STATE)
+        )
+        left = [share for share in shares if share not in taken]
+        mark_given_up(given_up_folder(log.root), segments, left)
+        store.abandon(lease, left)
+    return _listed(rows)
+
+
+def is_table(pipeline: Pipeline) -> bool:
+    """Returns whether the pipeline writes a table, whose rows are given up with the state only: a
+    part of those that the saved state is behind may be in the table."""
+    return parse_ref(pipeline.destination.use).kind is RefKind.table
+
+
+def waiting(known: OpenPipeline) -> list[dict[str, Any]]:
+    """Returns the rows that wait, as a list of ``{"namespace", "name", "rows"}``; empty where the
+    log cannot be read, which a run reports."""
+    with suppress(PenstockError, OSError):
+        if isinstance(known.what, Pipeline):
+            log = _log(known.what, known.home)
+        else:
+            place = known.store.remembered(known.name, ()).log
+            log = FileLog(Path(known.home.log(known.name) if place is None else place.path))
+        return _listed(sealed_rows(known.store, known.name, log))
+    return []
+
+
+def _listed(rows: dict[StreamId, int]) -> list[dict[str, Any]]:
+    return [{"namespace": s.namespace, "name": s.name, "rows": n} for s, n in sorted(rows.items())]
+
+
+def waiting_note(pipeline: Pipeline, store: Store, home: Home) -> list[str]:
+    """Returns a note about rows that the next run delivers before it reads; none where the log
+    cannot be read, which the run reports."""
+    with suppress(PenstockError, OSError):
+        rows = sealed_rows(store, pipeline.pipeline, _log(pipeline, home))
+        if rows:
+            each = ", ".join(f"{counted(n, 'row')} of {s}" for s, n in sorted(rows.items()))
+            return [f"an earlier run sealed {each}: the next run delivers them as they are, first"]
+    return []
+
+
+def _log(pipeline: Pipeline, home: Home) -> FileLog:
+    """Raises ``LogError`` for a log that is no folder."""
+    place = home.log(pipeline.pipeline, pipeline.log)
+    if "://" in place:
+        raise LogError(f"log.path {place!r} is no folder", code="log.elsewhere", where=place)
+    return FileLog(Path(place))
+
+
+def _refuse_removed(store: Store, name: str, rows: dict[StreamId, int], *, yes: bool) -> None:
+    modes = store.remembered(name).modes
+    gone = [s for s in sorted(rows) if (m := modes.get(s)) and m.sync_mode is SyncMode.cdc]
+    if gone and not yes:
+        raise StateError(
+            f"{', '.join(map(str, gone))}: read from a change log, which may not have these rows"
+            " any more",
+            code="state.removed_at_source",
+            hint="with --yes they are given up, and may be lost; nothing was changed",
+        )
