@@ -99,6 +99,10 @@ def test_rows_without_a_key_of_their_own_are_rejects_and_remove_nothing(users: M
     reasons = sorted(reject["reason"] for reject in here.site.rejects())
     assert [r.split()[0] for r in reasons] == ["several", "several", "the"]
     assert here.table() == {1: "Ann", 2: "Bob", 5: "Eve"}
+    quiet = here.send("mirror", query)
+    assert quiet.counts("query") == ("complete", 3, 0, 3), "rows that are as before are good rows"
+    strict = here.send("mirror", query, defaults={"max_rejected": "50%"})
+    assert strict.error["code"] == "source.rejected" and "3 of 5 records" in strict.error["message"]
 
 
 def test_every_change_of_a_value_is_sent(users: MakeUsers) -> None:
