@@ -274,6 +274,23 @@ def test_the_keyboard_alone_reaches_what_is_there(pages: Start, context: Any) ->
     assert {"Pipelines", "Find a connector", "New pipeline"} <= set(seen)
 
 
+def test_the_focus_stays_where_it_was_when_the_form_comes_back(pages: Start, context: Any) -> None:
+    """Of elements without an id htmx forgets which one had it."""
+    site = pages()
+    site.write(region="eu", auth={"kind": "open"})
+    page = entered(site, context).page
+    page.goto(f"{site.base}/p/shop.yaml/edit")
+    if page.locator("text=Show its form").count():
+        page.click("text=Show its form")
+    page.wait_for_selector("[name='source:token']")
+    summary = page.locator("#editor form[hx-post] details[id] > summary").first
+    summary.focus()
+    with page.expect_response("**/p/shop.yaml/edit"):
+        page.evaluate("document.querySelector('#editor form').dispatchEvent(new Event('change'))")
+    page.wait_for_timeout(500)  # the answer takes the form's place
+    assert page.evaluate("document.activeElement.tagName") == "SUMMARY"
+
+
 def test_a_connector_that_hangs_keeps_no_page_waiting(pages: Start, tmp_path: Path) -> None:
     site = pages().enter()
     file = site.write(region="eu")

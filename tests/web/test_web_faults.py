@@ -62,6 +62,26 @@ def test_a_search_that_finds_nothing_links_to_what_was_meant(pages: Start) -> No
     elsewhere = site.ask("/find?words=faker&role=destination").text
     assert 'href="/find?words=faker"' in elsewhere and "in every role" in elsewhere
     assert "Search for" not in site.ask("/find?words=zzzqqqxxx").text
+    own = site.ask("/find?words=./my_tap.py").text
+    assert 'href="/new?source=singer%3A.%2Fmy_tap.py"' in own
+    assert "airbyte:docker:me/source-own" in site.ask("/find?words=me/source-own").text
+    assert "rapidbyte:./own.wasm" in site.ask("/find?words=./own.wasm").text
+
+
+def test_what_a_pipeline_did_is_shown_where_its_variables_are_not_set(pages: Start) -> None:
+    """A run of cron gets them from elsewhere: what it did needs none of them."""
+    site = pages().enter()
+    file = site.write(region="eu", token="${ELSEWHERE_ONLY}", auth={"kind": "open"})
+    store = open_store(Home(site.home).state_url())
+    lease = store.acquire("shop", this_holder("run"), 60)
+    store.start_run(lease, "01M7XSABSQKS4E4G1K1VWFWA18", "2026-01-01T00:00:00Z")
+    store.release(lease)
+    store.close()
+    home = site.ask("/").text
+    assert "ELSEWHERE_ONLY" in home and "2026-01-01" in home and "Ran from elsewhere" not in home
+    for page in ("runs", "rejects", "state", "rows"):
+        assert site.ask(f"/p/{file.name}/{page}").status == 200, page
+    assert site.ask(f"/p/{file.name}/plan").status == 200  # says what is missing
 
 
 def test_a_folder_without_rights_says_so(tmp_path: Path) -> None:

@@ -160,6 +160,31 @@ def test_what_was_typed_before_a_restart_is_saved_after_it(pages: Start) -> None
     assert "typed-before" in (site.folder / ".env").read_text()
 
 
+def test_a_form_that_cannot_be_saved_comes_back_as_it_was_sent(pages: Start) -> None:
+    site = pages().enter()
+    file = site.write(region="eu", token="${T}", auth={"kind": "open"})
+    given = PageForms(site.edit_page()).sent(ADDRESS)
+    given |= {"source:region": ['"us"'], "source:token": ["typed-1"], "do": ["save"]}
+    file.write_text(file.read_text() + "# by another\n")
+    said = site.ask(ADDRESS, "POST", dict(given), origin=site.base)
+    assert said.status == 409 and "was changed by another" in said.text
+    assert "Type the secrets again" in said.text and "typed-1" not in said.text
+    again = PageForms(said.text).sent(ADDRESS)
+    assert again["source:region"] == ['"us"'] and again["source:token"] == [""]
+    again |= {"source:token": ["typed-2"], "do": ["save"]}
+    assert site.ask(ADDRESS, "POST", dict(again), origin=site.base).status == 303
+    saved = file.read_text()
+    assert values_of(saved)["source"]["config"]["region"] == "us" and "# by another" in saved
+    secrets = site.folder / ".env"
+    assert "typed-2" in secrets.read_text() and "typed-1" not in secrets.read_text()
+    secrets.chmod(0o644)
+    again["mark"] = PageForms(site.edit_page()).sent(ADDRESS)["mark"]
+    again |= {"source:region": ['"eu"'], "source:token": ["typed-3"]}
+    said = site.ask(ADDRESS, "POST", dict(again), origin=site.base)
+    assert said.status == 400 and PageForms(said.text).sent(ADDRESS)["source:region"] == ['"eu"']
+    assert file.read_text() == saved
+
+
 def test_a_text_of_before_a_restart_is_shown_again_where_it_cannot_be_saved(pages: Start) -> None:
     site = pages().enter()
     file = site.write(region="eu", token="stands-here-1", auth={"kind": "open"})

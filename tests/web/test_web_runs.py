@@ -43,6 +43,7 @@ def test_a_run_goes_on_without_the_page_and_without_the_server(
     page.wait_for_selector(READ)
     page.wait_for_selector("text=Stop it")
     site.kill()
+    page.wait_for_selector("#trouble:has-text('The run goes on')")
     again = pages(**warm_spark.environ())
     page = opened(again, browser)
     page.goto(again.base + address)

@@ -205,7 +205,7 @@ def test_beyond_this_machine_the_password_opens_and_a_guess_does_not(pages: Star
     site = pages("--host", "0.0.0.0", PENSTOCK_UI_PASSWORD="a-long-password")
     assert "password" in site.ask("/").text.lower()
     guess = site.ask("/login", "POST", {"password": "another-password"}, origin=site.base)
-    assert guess.status == 403 and "set-cookie" not in guess.headers
+    assert guess.status == 403 and "set-cookie" not in guess.headers and "is wrong" in guess.text
     opened = site.ask("/login", "POST", {"password": "a-long-password"}, origin=site.base)
     assert opened.status == 200
     cookie = opened.headers["set-cookie"].partition(";")[0]

@@ -82,24 +82,25 @@ def questions(end: FileEnd) -> Iterator[Question]:
 
 
 def pipeline_text(
-    name: str, source: FileEnd, destination: FileEnd
+    name: str, source: FileEnd, destination: FileEnd, *, own_names: bool = False
 ) -> tuple[str, list[FileVariable]]:
     """Returns the file's text, which parses once its variables are set, and these variables in
-    the order of the text."""
+    the order of the text. ``own_names``: they are named by the pipeline, not by the connector, so
+    that two pipelines of a connector share none."""
     variables: list[FileVariable] = []
     lines = [
         "# A pipeline of Penstock. `penstock plan` shows what it would do, `penstock run` does it.",
         f"pipeline: {_value(name)}",
         "",
         "source:",
-        *_end(source, "source", variables),
+        *_end(source, "source", variables, name if own_names else None),
         "  # Which streams, and how. Absent: every stream, incremental if it can be.",
         "  # `penstock plan` lists them. For example:",
         "  # streams:",
         "  #   - { name: users, mode: upsert, primary_key: id }",
         "",
         "destination:",
-        *_end(destination, "destination", variables),
+        *_end(destination, "destination", variables, name if own_names else None),
     ]
     if any(variable.secret for variable in variables):
         lines[1:1] = ["# Secrets are variables: of the environment, or of a file (--env-file)."]
@@ -113,13 +114,15 @@ def short_name(ref: "ConnectorRef") -> str:
     return re.sub(r"[^A-Za-z0-9_-]+", "-", short).strip("-") or "pipeline"
 
 
-def _end(end: FileEnd, role: str, variables: list[FileVariable]) -> Iterator[str]:
+def _end(
+    end: FileEnd, role: str, variables: list[FileVariable], owner: str | None
+) -> Iterator[str]:
     yield f"  use: {_value(end.use)}"
     if end.schema is None:
         return
     if end.documentation_url:
         yield from _comment(f"Documentation: {end.documentation_url}", "  ")
-    writer = _Writer(end, role, variables)
+    writer = _Writer(end, role, variables, owner)
     body = [*writer.body(end.schema, end.given, "    ", "config", 0)]
     known = {name for name, _ in properties_of(end.schema, end.schema)}
     body += [writer.other(k, v) for k, v in end.given.items() if k not in known]
@@ -139,11 +142,15 @@ def _end(end: FileEnd, role: str, variables: list[FileVariable]) -> Iterator[str
 class _Writer:
     """Writes the configuration of one end."""
 
-    def __init__(self, end: FileEnd, role: str, variables: list[FileVariable]) -> None:
+    def __init__(
+        self, end: FileEnd, role: str, variables: list[FileVariable], owner: str | None
+    ) -> None:
         self._end, self._variables = end, variables
         self._open: set[int] = set()  # parts of the schema that are being written
         short = re.sub(r".*[:/]", "", end.use.partition("@")[0])
         self._prefix = _upper(short) or role.upper()
+        if owner is not None:
+            self._prefix = f"{_upper(owner)}_{role.upper()}"
 
     def body(
         self, schema: Any, given: Mapping[str, Any], indent: str, path: str, depth: int

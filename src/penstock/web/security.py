@@ -152,7 +152,7 @@ class GuardedApp:
         if await self._entered(scope, receive, send):
             return
         if not self._gate.knows_session(headers.get("cookie", "")):
-            await _answer(send, 403, self._door())
+            await _answer(send, 403, self._door(tried=scope["path"] == "/login"))
             return
         await self._app(scope, _bounded(receive), _with_headers(send))
 
@@ -192,7 +192,9 @@ class GuardedApp:
         await _answer(send, 200, page, cookie)
         return True
 
-    def _door(self) -> str:
+    def _door(self, *, tried: bool) -> str:
+        """Returns the page of a browser without a session. ``tried``: by a password that is
+        wrong."""
         if not self._gate.has_password:
             return _page(
                 "This page needs its own address",
@@ -204,7 +206,8 @@ class GuardedApp:
             '<form method="post" action="/login"><label>Password <input type="password" '
             'name="password" autocomplete="current-password"></label> <button>Go on</button></form>'
         )
-        return _page("Penstock", "This server requires its password.", form)
+        wrong = "This password is wrong. " if tried else ""
+        return _page("Penstock", f"{wrong}This server requires its password.", form)
 
 
 def is_loopback(host: str) -> bool:

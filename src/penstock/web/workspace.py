@@ -10,6 +10,7 @@ import hashlib
 import os
 import re
 from codecs import BOM_UTF8
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,7 +27,8 @@ MOST_BYTES = 4 << 20
 
 
 class FolderFile(NamedTuple):
-    """A pipeline file of the folder. ``name``: the pipeline's; None: the file has a ``fault``."""
+    """A pipeline file of the folder. ``name``, ``pipeline``: None where its ``fault`` is not only
+    that a variable of a connector is not set here."""
 
     file: str
     name: str | None
@@ -61,12 +63,20 @@ class Workspace:
         try:
             pipeline = pipeline_of(str(path), None, Options())
         except PenstockError as e:
+            with suppress(PenstockError):
+                past = self.past(file)
+                return FolderFile(file, past.pipeline, past, e)
             return FolderFile(file, None, None, e)
         return FolderFile(file, pipeline.pipeline, pipeline, None)
 
     def pipeline(self, file: str) -> Pipeline:
         """Loads the pipeline of a file. Raises its ``ConfigError``."""
         return pipeline_of(str(self.path(file)), None, Options())
+
+    def past(self, file: str) -> Pipeline:
+        """Loads the pipeline of a file for what it did: a variable of a connector's configuration
+        may be unset, as it is where runs get it from elsewhere. Raises its ``ConfigError``."""
+        return pipeline_of(str(self.path(file)), None, Options(), starts_none=True)
 
     def path(self, file: str) -> Path:
         """Returns the path of a file in the folder. Raises ``ConfigError``."""

@@ -118,7 +118,7 @@ def make(site: Site, request: Request, form: Form) -> Response:
             _file_end(site, use, role, observer, yes)
             for use, role in ((source, AskedRole.source), (into, AskedRole.destination))
         ]
-        site.workspace.create(file, pipeline_text(title, *ends)[0])
+        site.workspace.create(file, pipeline_text(title, *ends, own_names=True)[0])
 
     job = site.jobs.start(f"Making {file}", at("p", file, "edit"), work)
     return go(site.jobs.address(job))
@@ -338,15 +338,35 @@ def posted(site: Site, request: Request, form: Form) -> Response:
         template = "edit_part.html" if by_script else "edit.html"
         shown = _values(site, file, edits, one(form, "mark", read.mark), ends)
         return site.page(request, template, shown)
-    site.workspace.refuse_change(file, one(form, "mark"))
-    secret_file.store(site.workspace.folder, edits.secrets)
-    if edits.text != read.text:
-        site.workspace.save(file, edits.text, one(form, "mark"))
+    try:
+        site.workspace.refuse_change(file, one(form, "mark"))
+        secret_file.store(site.workspace.folder, edits.secrets)
+        if edits.text != read.text:
+            site.workspace.save(file, edits.text, one(form, "mark"))
+    except ConfigError as e:
+        error = _not_saved(e, typed=bool(edits.secrets))
+        edits.secrets = {}  # never sent back, so that they are not there
+        shown = {**_values(site, file, edits, read.mark, ends), "error": error}
+        return site.page(request, "edit.html", shown, 409 if e.code == "ui.changed" else 400)
     if do == "check":
         return planned.start_check(site, file)
     if do == "discover":
         return streams.start_discover(site, file)
     return go(at("p", file, "edit"), f"{file} is saved.")
+
+
+def _not_saved(error: ConfigError, *, typed: bool) -> dict[str, Any]:
+    """Returns the error of a form that was not saved, which the page shows again as it was sent.
+    ``typed``: secrets were typed into it."""
+    shown = shown_error(error)
+    if error.code == "ui.changed":
+        shown["hint"] = (
+            "nothing was saved. The form has your values over those of the file now: look at the "
+            "file's text next to it, and save again"
+        )
+    if typed:
+        shown["hint"] = f"{shown['hint'] or 'mend it, and save again'}. Type the secrets again"
+    return shown
 
 
 def _edits(site: Site, file: str, text: str, ends: list[EditedEnd], form: Form, do: str) -> Edits:

@@ -32,7 +32,7 @@ def all_runs(site: Site, request: Request) -> Response:
 
 def runs_of_file(site: Site, request: Request) -> Response:
     number, first = page_of(request, _SIZE)
-    pipeline = site.workspace.pipeline(file_of(request))
+    pipeline = site.workspace.past(file_of(request))
     with site.opened(pipeline, must_exist=False) as known:
         found = history.runs(known.store, site.home, known.name, first + _SIZE + 1)
     return _listed(site, request, found[first:], number, file_of(request))
@@ -56,7 +56,7 @@ def what_of(site: Site, request: Request) -> Pipeline | str | None:
     """Returns the pipeline whose store has the run: of the file in the address; None: any pipeline,
     in the home's own store."""
     file = request.query_params.get("file")
-    return None if not file else site.workspace.pipeline(file)
+    return None if not file else site.workspace.past(file)
 
 
 def report_of(site: Site, what: Pipeline | str | None, run: str, lines: int) -> dict[str, Any]:

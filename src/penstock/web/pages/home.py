@@ -53,8 +53,8 @@ def _others(store: Store, there: Collection[str | None]) -> Iterator[str]:
 
 
 def _card(site: Site, store: Store, each: FolderFile) -> dict[str, Any]:
+    fault = None if each.fault is None else shown_error(each.fault)
     if each.pipeline is None:
-        fault = None if each.fault is None else shown_error(each.fault)
         return {"file": each.file, "name": each.file, "fault": fault, "last": None, "line": ""}
     state = each.pipeline.state
     default = site.home.state_url(state) == site.home.state_url()
@@ -64,7 +64,8 @@ def _card(site: Site, store: Store, each: FolderFile) -> dict[str, Any]:
         "name": each.pipeline.pipeline,
         "source": each.pipeline.source.use,
         "destination": _destination(each.pipeline),
-        "fault": None,
+        "fault": fault,
+        "rejected": sum(s["rejected"] for s in runs[0]["streams"]) if runs else 0,
         "last": runs[0] if runs else None,
         "elsewhere": not default,
         "line": line_of_runs(runs),

@@ -47,7 +47,7 @@ def _asked(request: Request) -> dict[str, str]:
 
 
 def _found(site: Site, file: str, asked: dict[str, str]) -> Iterator[dict[str, Any]]:
-    pipeline = site.workspace.pipeline(file)
+    pipeline = site.workspace.past(file)
     stream = parse_stream(asked["stream"]) if asked["stream"] else None
     with site.opened(pipeline, must_exist=False) as known:
         found = history.rejects(
@@ -112,7 +112,7 @@ def _json(found: Iterator[dict[str, Any]]) -> Iterator[bytes]:
 def table(site: Site, request: Request) -> Response:
     """Shows the first rows of each table that the last run wrote, one at a time."""
     file = file_of(request)
-    pipeline = site.workspace.pipeline(file)
+    pipeline = site.workspace.past(file)
     format = parse_ref(pipeline.destination.use).format
     with site.opened(pipeline, must_exist=False) as known:
         runs = history.runs(known.store, site.home, known.name, 20)

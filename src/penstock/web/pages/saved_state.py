@@ -28,7 +28,7 @@ _CHANGES = {
 
 def show(site: Site, request: Request) -> Response:
     file = file_of(request)
-    pipeline = site.workspace.pipeline(file)
+    pipeline = site.workspace.past(file)
     words = request.query_params.get("words", "").strip().lower()
     with site.opened(pipeline, must_exist=False) as known:
         ran = known.name in known.store.pipelines() and known.store.source_of(known.name)
@@ -72,7 +72,7 @@ def ask(site: Site, request: Request, form: Form) -> Response:
 
 def change(site: Site, request: Request, form: Form) -> Response:
     file, what = file_of(request), one(form, "what")
-    pipeline = site.workspace.pipeline(file)
+    pipeline = site.workspace.past(file)
     named = one(form, "stream")
     stream = parse_stream(named) if named else None
     notes: list[str] = []
@@ -97,7 +97,7 @@ def change(site: Site, request: Request, form: Form) -> Response:
 
 def export(site: Site, request: Request) -> Response:
     file = file_of(request)
-    with site.opened(site.workspace.pipeline(file)) as known:
+    with site.opened(site.workspace.past(file)) as known:
         found = states.export(known)
     name = f"{file.rpartition('.')[0]}-state.json"
     return Response(

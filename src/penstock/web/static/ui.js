@@ -3,6 +3,15 @@
 document.documentElement.classList.add("script");
 (function () {
   let open = [];
+  let at = null;
+  // How an element is found again in the form that comes back.
+  function focused(element) {
+    const details = element.tagName === "SUMMARY" && element.closest("details[id]");
+    if (details) return "#" + CSS.escape(details.id) + " > summary";
+    if (!element.name) return null;
+    const value = element.matches("button, [type=checkbox], [type=radio]") ? "[value=" + JSON.stringify(element.value) + "]" : "";
+    return "[name=" + JSON.stringify(element.name) + "]" + value;
+  }
   function trouble(text) {
     const place = document.getElementById("trouble");
     place.className = text ? "fault" : "";
@@ -12,8 +21,16 @@ document.documentElement.classList.add("script");
   // again. A text that is not saved is not replaced.
   let typed = false;
   let left = false;
+  let unsaved = false;
   document.addEventListener("input", function (event) {
     if (event.target.closest("#editor")) typed = true;
+    if (event.target.closest("#editor, form[data-saves]")) unsaved = true;
+  });
+  document.addEventListener("submit", function () {
+    unsaved = false;
+  });
+  window.addEventListener("beforeunload", function (event) {
+    if (unsaved) event.preventDefault();
   });
   document.addEventListener("htmx:beforeRequest", function () {
     typed = left = false;
@@ -36,22 +53,36 @@ document.documentElement.classList.add("script");
       }
     }
     open = [...document.querySelectorAll("details[id][open]")].map((each) => each.id);
+    at = focused(document.activeElement);
   });
   document.addEventListener("htmx:afterSwap", function () {
     for (const id of open) {
       const found = document.getElementById(id);
       if (found) found.open = true;
     }
+    const same = at && document.activeElement === document.body && document.querySelector(at);
+    if (same) same.focus();
   });
+  const away = "These pages do not answer. If they were stopped, start them again: penstock ui";
+  const refused = "This request is refused. If the pages were started again, open the address that penstock ui prints in another tab, and go on here.";
   document.addEventListener("htmx:sendError", function () {
-    trouble("These pages do not answer. If they were stopped, start them again: penstock ui");
+    trouble(away);
+  });
+  // A run goes on without its page. Where the pages were started again, this one is not asked on.
+  document.addEventListener("htmx:sseError", function (event) {
+    const live = event.target;
+    fetch(location.href, { method: "HEAD" }).then(
+      function (answer) {
+        trouble(answer.status === 403 ? refused : "");
+        if (answer.status === 403) live.replaceWith(live.cloneNode(true));
+      },
+      function () {
+        trouble(away + ". The run goes on.");
+      }
+    );
   });
   document.addEventListener("htmx:responseError", function (event) {
     const status = event.detail.xhr.status;
-    trouble(
-      status === 403
-        ? "This request is refused. If the pages were started again, open the address that penstock ui prints in another tab, and go on here."
-        : "This was not answered (" + status + "). Load the page again."
-    );
+    trouble(status === 403 ? refused : "This was not answered (" + status + "). Load the page again.");
   });
 })();
