@@ -38,7 +38,7 @@ AFTER = {"id": INTEGER, "same": TEXT, "wider": NUMBER, "other": TEXT, "fresh": T
 ROWS = ({"id": 1, "same": "a", "wider": 1, "other": 5, "gone": "x"},
         {"id": 2, "same": "a", "wider": 1.5, "other": "6", "fresh": "y"})  # fmt: skip
 SAID = {
-    "append": {"wider": "widened", "gone": "kept", "fresh": "added"},  # `other` keeps its type
+    "append": {"wider": "widened", "other": "cast", "gone": "kept", "fresh": "added"},
     "overwrite": {"wider": "changed", "other": "changed", "gone": "dropped", "fresh": "added"},
 }
 

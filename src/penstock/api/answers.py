@@ -12,11 +12,13 @@ from penstock.model.report import StreamReport
 
 
 class Column(msgspec.Struct, frozen=True, kw_only=True):
-    """A column of a planned table. ``source``: the field's name at the source."""
+    """A column of a planned table. ``source``: the field's name at the source. ``declared``: the
+    type that it has there, where the table keeps another one."""
 
     name: str
     source: str
     type: str
+    declared: str | None = None
 
 
 class StreamPlan(msgspec.Struct, frozen=True, kw_only=True):

@@ -84,6 +84,7 @@ def _change(pipeline: Pipeline, stream: StreamPlan, rows: int | None) -> TableCh
     new = tuple(Field(c.name, c.source, stored(parse_type(c.type))) for c in stream.columns)
     after, refused = _after(pipeline, stream, old, new)
     replaces = _replaces(stream)
+    sent |= {c.name: c.declared for c in stream.columns if c.declared is not None}
     columns = [
         ColumnChange(
             name=name,

@@ -12,6 +12,7 @@ import msgspec
 from penstock.engine.plan.streams import StreamsPlan
 from penstock.engine.specs.plan import PlannedStream
 from penstock.model.type_words import type_text
+from penstock.model.types import Field
 from penstock.short_texts import bounded, named
 from penstock.tables.contract import PlannedDestination
 from penstock.tables.load_way import PlannedWay
@@ -49,12 +50,23 @@ def describe(
             **_load_way(way(s)),
             "columns_known": _are_known(s),
             "columns": [
-                {"name": f.name, "source": named(f.source), "type": bounded(type_text(f.type))}
+                {
+                    "name": f.name,
+                    "source": named(f.source),
+                    "type": bounded(type_text(f.type)),
+                    **_declared(s, f),
+                }
                 for f in (s.schema.fields if _are_known(s) else ())
             ],
         }
         for s in plan.streams
     ]
+
+
+def _declared(stream: PlannedStream, field: Field) -> dict[str, str]:
+    """Returns the source's type of a column that the table has with another type."""
+    type_ = stream.declared.get(field.source)
+    return {} if type_ is None else {"declared": bounded(type_text(type_))}
 
 
 def _are_known(stream: PlannedStream) -> bool:
