@@ -2,10 +2,11 @@
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from penstock.engine.log.log import FileLog
-from penstock.engine.log.sealed_rows import come_twice, sealed_rows
+from penstock.engine.log.sealed_rows import come_twice, give_up_sealed, sealed_rows
 from penstock.model.catalog import DestinationSyncMode, StreamId
 from penstock.model.segments import (
     ConsumedSlice,
@@ -102,3 +103,15 @@ def test_rows_sealed_before_a_reset_come_twice_where_they_are_appended(stopped: 
     assert come_twice(store, "shop", log) == {ORDERS: 8, USERS: 7}
     store.abandon(stopped.lease, [ConsumedSlice(s.id, USERS) for s in stopped.segments])
     assert come_twice(store, "shop", log) == {ORDERS: 8}
+
+
+def test_retried_rejects_are_not_given_up(stopped: Stopped) -> None:
+    """No source sends them again."""
+    first, *rest = stopped.segments
+    slices = tuple(
+        msgspec.structs.replace(s, disposition=msgspec.structs.replace(APPEND, retried=True))
+        for s in first.slices
+    )
+    kept = msgspec.structs.replace(first, slices=slices)
+    give_up_sealed(stopped.store, stopped.lease, stopped.log, [kept, *rest])
+    assert stopped.rows == {s.stream: sum(p.rows for p in s.parts) for s in first.slices}

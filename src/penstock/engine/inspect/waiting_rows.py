@@ -16,33 +16,22 @@ from penstock.config.pipeline import Pipeline
 from penstock.connectors.reference import RefKind, parse_ref
 from penstock.engine.inspect.pipelines import OpenPipeline
 from penstock.engine.log.log import FileLog
-from penstock.engine.log.retries import given_up_folder, mark_given_up
-from penstock.engine.log.sealed_rows import sealed_rows
+from penstock.engine.log.sealed_rows import give_up_sealed, sealed_rows
 from penstock.engine.specs.observer import counted
 from penstock.errors import LogError, PenstockError, StateError
 from penstock.model.catalog import StreamId, SyncMode
-from penstock.model.segments import SHARED_STATE, ConsumedSlice
 from penstock.store.contract import Store
 
 
 def give_up(pipeline: Pipeline, known: OpenPipeline, *, yes: bool) -> list[dict[str, Any]]:
-    """Gives up all rows that wait. Returns a list of ``{"namespace", "name", "rows"}``. ``yes``:
-    also of streams read by cdc, whose source may have removed them. Raises ``StateError``
-    (``state.removed_at_source``), ``LogError``, ``Locked`` during a run."""
+    """Gives up all rows that wait, except retried rejects. Returns a list of ``{"namespace",
+    "name", "rows"}``. ``yes``: also of streams read by cdc, whose source may have removed them.
+    Raises ``StateError`` (``state.removed_at_source``), ``LogError``, ``Locked`` during a run."""
     store, log = known.store, _log(pipeline, known.home)
     with known.lease("reset") as lease:
-        rows = sealed_rows(store, known.name, log)
+        rows = sealed_rows(store, known.name, log, lambda _, part: not part.disposition.retried)
         _refuse_removed(store, known.name, rows, yes=yes)
-        segments = log.segments()
-        taken = store.consumed(known.name, {s.id.epoch for s in segments})
-        shares = (
-            ConsumedSlice(segment.id, stream)
-            for segment in segments
-            for stream in (*(part.stream for part in segment.slices), SHARED_STATE)
-        )
-        left = [share for share in shares if share not in taken]
-        mark_given_up(given_up_folder(log.root), segments, left)
-        store.abandon(lease, left)
+        give_up_sealed(store, lease, log, log.segments())
     return _listed(rows)
 
 

@@ -1,19 +1,20 @@
-"""Counts the rows that the log has sealed and no table has yet, at the end of a run.
+"""Counts the rows that the log has sealed and no destination has yet, and gives them up.
 
-A stopped or failed run has read them; the next one loads them and reads on. Not here: what the next
-run does with them (``engine.sync.backlog``). Neighbour: ``engine.run.run`` puts the counts into the
-report.
+A stopped or failed run has read them; the next one delivers them and reads on. Not here: what it
+does with them (``engine.sync.backlog``). Neighbours: ``engine.run.run`` puts the counts into the
+report; ``engine.run.log_place`` and ``engine.inspect.waiting_rows`` give rows up.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from penstock.engine.log.log import FileLog
+from penstock.engine.log.retries import given_up_folder, mark_given_up
 from penstock.errors import Cancelled, LogError, StateError
 from penstock.model.catalog import DestinationSyncMode, StreamId
 from penstock.model.report import Report
-from penstock.model.segments import ConsumedSlice, StreamSlice
-from penstock.store.contract import Store
+from penstock.model.segments import SHARED_STATE, ConsumedSlice, Segment, StreamSlice
+from penstock.store.contract import Lease, Store
 
 
 def count_sealed(report: Report, store: Store, log: FileLog) -> None:
@@ -23,6 +24,23 @@ def count_sealed(report: Report, store: Store, log: FileLog) -> None:
         rows = sealed_rows(store, report.pipeline, log)
         for line in report.streams:
             line.sealed = rows.get(StreamId(line.namespace, line.name), 0)
+
+
+def give_up_sealed(store: Store, lease: Lease, log: FileLog, segments: Sequence[Segment]) -> None:
+    """Gives up the rows of these segments that no load took, except retried rejects, which no
+    source sends again. Raises ``LogError``."""
+    taken = store.consumed(lease.pipeline, {s.id.epoch for s in segments})
+    shares = (
+        ConsumedSlice(segment.id, stream)
+        for segment in segments
+        for stream in (
+            *(part.stream for part in segment.slices if not part.disposition.retried),
+            SHARED_STATE,
+        )
+    )
+    left = [share for share in shares if share not in taken]
+    mark_given_up(given_up_folder(log.root), segments, left)
+    store.abandon(lease, left)
 
 
 def come_twice(store: Store, pipeline: str, log: FileLog) -> dict[StreamId, int]:

@@ -12,10 +12,10 @@ from contextlib import suppress
 from pathlib import Path
 
 from penstock.engine.log.log import FileLog
-from penstock.engine.log.retries import given_up_folder, mark_given_up
+from penstock.engine.log.sealed_rows import give_up_sealed
 from penstock.errors import LogError
 from penstock.model.catalog import SyncMode
-from penstock.model.segments import SHARED_STATE, ConsumedSlice, Load
+from penstock.model.segments import Load
 from penstock.store.contract import Lease, Store
 from penstock.store.lock_holder import this_holder
 from penstock.store.remembered import LogPlace, Remembered
@@ -58,18 +58,7 @@ def _give_up(store: Store, lease: Lease, log: FileLog, until: int) -> None:
         return
     with suppress(LogError):  # the sync reports a damaged log
         sealed = [s for s in log.segments() if s.id.epoch <= until]
-        taken = store.consumed(lease.pipeline, {s.id.epoch for s in sealed})
-        shares = [
-            ConsumedSlice(segment.id, stream)
-            for segment in sealed
-            for stream in (
-                *(part.stream for part in segment.slices if not part.disposition.retried),
-                SHARED_STATE,
-            )
-        ]
-        left = [share for share in shares if share not in taken]
-        mark_given_up(given_up_folder(log.root), sealed, left)
-        store.abandon(lease, left)
+        give_up_sealed(store, lease, log, sealed)
 
 
 def _elsewhere(waiting: list[Load], known: LogPlace, here: LogPlace) -> LogError:

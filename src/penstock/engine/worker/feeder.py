@@ -26,6 +26,7 @@ from penstock.engine.worker.ack_tracker import FedSegments
 from penstock.engine.worker.counted_rows import CountedRows
 from penstock.engine.worker.feed import OrderFeed
 from penstock.engine.worker.process import Stopped, WorkerProcess, exit_words
+from penstock.engine.worker.skipped_items import skipped_note
 from penstock.errors import Defect, DestinationError, LogError, PenstockError
 from penstock.model.catalog import StreamId
 from penstock.model.events import (
@@ -336,7 +337,9 @@ class PushRun:
 
 def _counted_note(what: str, count: int) -> str:
     words = _SAID.get(what)
-    return f"destination: {what}: {count}" if words is None else f"{words} ({count} of them)"
+    if words is None:
+        return f"destination: {skipped_note(what, count)}"
+    return f"{words} ({count} of them)"
 
 
 def run_push(job: PushJob, orphaned: threading.Event) -> PushResult:

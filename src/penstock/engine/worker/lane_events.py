@@ -29,6 +29,7 @@ from penstock.engine.specs.lane import (
 from penstock.engine.worker.lane_failures import EpochFailures
 from penstock.engine.worker.row_decoding import StreamDecoders
 from penstock.engine.worker.sealer import Sealer
+from penstock.engine.worker.skipped_items import skipped_note
 from penstock.errors import Defect, PenstockError, SourceError
 from penstock.model.catalog import StreamId
 from penstock.model.events import (
@@ -54,7 +55,6 @@ from penstock.model.events import (
 )
 from penstock.model.types import MissingColumns
 from penstock.protocols.failures import failed
-from penstock.short_texts import shown
 
 ASK_SECONDS = 0.02
 _SHOWN = 10  # streams in a note
@@ -163,7 +163,7 @@ class LaneEvents:
 
     def notes(self) -> list[str]:
         """Returns the notes for the report."""
-        notes = [f"{shown(what)}: {n}" for what, n in sorted(self._counted.items())]
+        notes = [skipped_note(what, n) for what, n in sorted(self._counted.items())]
         for stream, (states, announced, received) in self._miscounts.items():
             notes.append(
                 f"{stream or 'all streams'}: the source reports that it sent {announced:,} records "
