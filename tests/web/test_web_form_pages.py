@@ -4,11 +4,18 @@ byte for byte, and a change touches its own lines."""
 import json
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from page_forms import PageForms
 from web_harness import Pages
 
+from penstock.config.home import Home
+from penstock.engine.log.log import FileLog
+from penstock.model.catalog import DestinationSyncMode, StreamId
+from penstock.model.segments import PartRef, Segment, SegmentId, StreamSlice, WriteDisposition
+from penstock.store.lock_holder import this_holder
+from penstock.store.open import open_store
 from penstock.web.file_edit import values_of
 
 Start = Callable[..., Pages]
@@ -251,6 +258,41 @@ def test_an_export_of_the_state_is_what_was_imported(pages: Start) -> None:
     (found,) = json.loads(exported.text)
     assert found["stream"]["stream_descriptor"]["name"] == "orders", exported.text
     assert found["stream"]["stream_state"] == state[0]["stream"]["stream_state"]
+
+
+def test_rows_that_wait_are_shown_and_given_up(pages: Start) -> None:
+    """As a killed run leaves them: sealed in the log, and in no table."""
+    site = pages().enter()
+    file = site.write(region="eu", token="x", auth={"kind": "open"})
+    given = {"what": "import", "state": "{bad"}
+    asked = site.ask("/p/shop.yaml/state/ask", "POST", dict(given), origin=site.base)
+    assert asked.status == 400 and "What to do" in asked.text, "before it asks whether to do it"
+    state = [{"type": "STREAM", "stream": {"stream_descriptor": {"name": "orders"},
+              "stream_state": {"id": 5}}}]  # fmt: skip
+    given = {"what": "import", "state": json.dumps(state)}
+    assert (
+        site.ask("/p/shop.yaml/state/change", "POST", dict(given), origin=site.base).status == 303
+    )
+    home, orders = Home(site.home), StreamId(None, "orders")
+    store, log = open_store(home.state_url()), FileLog(Path(home.log("shop")))
+    lease = store.acquire("shop", this_holder("run"), 60)
+    epoch = store.new_epoch(lease, 0)
+    log.claim(epoch, "test")
+    part = PartRef(f"epochs/{epoch:08d}/parts/1.parquet", 7, 30, 4, 0)
+    (log.root / part.path).write_bytes(b"rows")
+    append = WriteDisposition(mode=DestinationSyncMode.append)
+    share = StreamSlice(stream=orders, disposition=append, schema_version=1, generation=1,
+                        fills_generation=False, parts=(part,), read=7)  # fmt: skip
+    sealed = Segment(id=SegmentId(epoch, 1), lane=0, slices=(share,), scope=None, state=None)
+    log.seal(epoch, [sealed])
+    store.release(lease)
+    store.close()
+    shown = site.ask(f"/p/{file.name}/state").text
+    assert "7 rows of orders" in shown and "Give them up" in shown
+    done = site.ask("/p/shop.yaml/state/change", "POST", {"what": "sealed"}, origin=site.base)
+    assert done.status == 303, done.text
+    shown = site.ask(f"/p/{file.name}/state").text
+    assert "Give them up" not in shown and '"id": 5' not in shown.partition("What was saved")[0]
 
 
 def test_a_change_of_the_state_loses_no_stream_and_skips_no_row(pages: Start) -> None:

@@ -18,7 +18,7 @@ from penstock.codec.exact_json import exact_text
 from penstock.config.pipeline import Pipeline, StreamOptions
 from penstock.config.selectors import parse_stream
 from penstock.engine.channel.named_pipeline import state_command
-from penstock.engine.inspect import states, waiting_rows
+from penstock.engine.inspect import states
 from penstock.engine.inspect.pipelines import OpenPipeline, open_known
 from penstock.errors import ConfigError
 from penstock.model.catalog import StreamId
@@ -141,7 +141,9 @@ def reset(
         )
     if sealed:
         named = arguments.pipeline_with_file(words, reading, surface.output, surface.home)
-        _give_up(surface, named, yes=yes)
+        with _opened(surface, named) as known:
+            answer = states.give_up_waiting(named, known, yes=yes)
+        surface.output.answer(answer, lambda: _given_up(answer))
         return
     with _opened(surface, _pipeline(surface, words, reading)) as known:
         if cancel_refresh is None:
@@ -273,16 +275,6 @@ def _past(
 ) -> Pipeline | str:
     """Like :func:`_pipeline`, for a verb that changes nothing."""
     return arguments.pipeline_or_name(words, reading, surface.output, starts_none=True)
-
-
-def _give_up(surface: Surface, pipeline: Pipeline, *, yes: bool) -> None:
-    with _opened(surface, pipeline) as known:
-        table = waiting_rows.is_table(pipeline)
-        reset = states.reset(known) if table else None
-        given = waiting_rows.give_up(pipeline, known, yes=yes)
-        answer = {**(reset or states.show(known)), "given_up": given}
-        answer.pop("waiting", None)
-    surface.output.answer(answer, lambda: _given_up(answer))
 
 
 def _given_up(answer: dict[str, Any]) -> "Iterator[RenderableType]":

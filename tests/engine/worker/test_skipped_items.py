@@ -19,7 +19,10 @@ from penstock.engine.worker.skipped_items import skipped_note
             "status_not_configured:a", 2,
             "2 statuses of a, which this run does not sync, were skipped (status_not_configured:a)",
         ),
-        ("malformed:STATE", 2, "2 messages STATE that are malformed were skipped (malformed:STATE)"),
+        (
+            "malformed:STATE", 2,
+            "2 messages STATE that are malformed were skipped (malformed:STATE)",
+        ),
         (
             "state_unmatched", 2,
             "2 states given back that equal none that it was sent were skipped (state_unmatched)",

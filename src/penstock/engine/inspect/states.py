@@ -21,8 +21,8 @@ from penstock.config.selectors import find_stream
 from penstock.engine.channel.heartbeat import LEASE_TTL
 from penstock.engine.channel.lease import unlock_of
 from penstock.engine.channel.named_pipeline import state_command
+from penstock.engine.inspect import waiting_rows
 from penstock.engine.inspect.pipelines import OpenPipeline
-from penstock.engine.inspect.waiting_rows import waiting
 from penstock.engine.plan.place import move_place
 from penstock.engine.plan.state_names import meant
 from penstock.engine.plan.unread import separable, with_own
@@ -71,7 +71,7 @@ def show(known: OpenPipeline, stream: StreamOptions | None = None) -> dict[str, 
 
 
 def _waiting(known: OpenPipeline) -> dict[str, Any]:
-    rows = waiting(known)
+    rows = waiting_rows.waiting(known)
     return {"waiting": rows} if rows else {}
 
 
@@ -137,6 +137,18 @@ def reset(known: OpenPipeline, stream: StreamOptions | None = None) -> dict[str,
     reset = Reset((wanted,), lambda states: role.without(states, [wanted]))
     reset_one = partial(role.reset, stream=wanted)
     return _change(known, "reset", reset_one, reset, settled=lambda _: {wanted})
+
+
+def give_up_waiting(
+    pipeline: Pipeline, known: OpenPipeline, *, yes: bool = False
+) -> dict[str, Any]:
+    """Gives up the rows that wait, and the state with them where the destination is a table.
+    Returns the state, as :func:`show` does, with ``given_up``. Raises as
+    ``waiting_rows.give_up``."""
+    if waiting_rows.is_table(pipeline):
+        reset(known)
+    given = waiting_rows.give_up(pipeline, known, yes=yes)
+    return {**show(known), "given_up": given}
 
 
 def cancel_refresh(known: OpenPipeline, stream: StreamOptions) -> dict[str, Any]:

@@ -22,6 +22,8 @@ _CHANGES = {
     "rows.",
     "rewind": "moves the cursor. The next run reads from there again.",
     "set": "puts this state over the saved one. Streams that it does not name keep theirs.",
+    "sealed": "gives up the rows that an earlier run sealed and that are not delivered: their "
+    "source sends them again. Into a table it forgets the state too; tables keep their rows.",
     "import": "replaces the whole saved state by this one.",
 }
 
@@ -46,6 +48,7 @@ def show(site: Site, request: Request) -> Response:
         "pages": -(-len(matching) // _SIZE),
         "words": request.query_params.get("words", ""),
         "shared": None if not found or found["shared"] is None else _json(found["shared"]),
+        "waiting": (found or {}).get("waiting") or [],
         "past": [{**e, "text": _json(e["state"])[:400]} for e in past],
         "nav": "state",
     }
@@ -57,6 +60,8 @@ def ask(site: Site, request: Request, form: Form) -> Response:
     what = one(form, "what")
     if what not in _CHANGES:
         raise ConfigError("there is no such change", code="usage")
+    if what in ("set", "import"):
+        states.read_state(one(form, "state"), "the state")
     values = {
         "file": file_of(request),
         "what": what,
@@ -86,6 +91,8 @@ def change(site: Site, request: Request, form: Form) -> Response:
             case "set":
                 raw = states.read_state(one(form, "state"), "the state")
                 states.update(known, raw, stream)
+            case "sealed":
+                states.give_up_waiting(pipeline, known)
             case "import":
                 raw = states.read_state(one(form, "state"), "the state")
                 states.replace(known, raw)
