@@ -23,7 +23,7 @@ from penstock.config.command_line import Options
 from penstock.config.home import Home
 from penstock.engine.inspect import states
 from penstock.engine.inspect.pipelines import open_known
-from penstock.engine.inspect.waiting_rows import give_up, is_table, waiting
+from penstock.engine.inspect.waiting_rows import is_table, waiting
 from penstock.engine.specs.failpoints import tasks_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -244,8 +244,7 @@ def test_rows_of_a_killed_run_are_given_up_with_the_state_L5(tmp_path: Path) -> 
     pipeline = pipeline_of(place.source_reference, f"parquet:{place.lake}", Options(name="e2e"))
     with open_known(pipeline, Home(place.home)) as known:
         rows = states.show(known)["waiting"]
-        states.reset(known)
-        assert give_up(pipeline, known, yes=False) == rows and rows
+        assert states.give_up_waiting(pipeline, known)["given_up"] == rows and rows
         assert waiting(known) == [] and is_table(pipeline)
     assert_whole_after(place)
 

@@ -492,8 +492,8 @@ def test_l5_rows_that_a_destination_never_takes_are_given_up_and_read_again(
     with open_known(NAME, there.site.home) as known:
         assert states.show(known)["waiting"] == [told]
     with open_known(pipeline, there.site.home) as known:
-        assert give_up(pipeline, known, yes=False) == [told]
-        assert give_up(pipeline, known, yes=False) == waiting(known) == []
+        assert give_up(pipeline, known) == [told]
+        assert give_up(pipeline, known) == waiting(known) == []
     assert positions(there) == {"s0": 50}
     done = there.run(told={"ack": "each"})
     assert (done.status, done.stream("s0").sent_again) == ("succeeded", 0), done.error

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from penstock.api.new_file import FileEnd, pipeline_text
 from penstock.config.home import Home
-from penstock.config.load import load_pipeline
+from penstock.config.load import load_pipeline, parse_pipeline
 from penstock.config.selectors import parse_streams
 from penstock.config.variables import read_env_file
 from penstock.errors import ConfigError
@@ -119,6 +120,19 @@ def test_no_variable_of_another_pipeline_is_changed(tmp_path: Path) -> None:
     assert name("token", "${SHOP_SOURCE_TOKEN}") == "SHOP_SOURCE_TOKEN"  # this file's own
     assert name("key", "${SHOP_SOURCE_KEY}") == "SHOP_SOURCE_KEY_2"  # two files use it
     assert name("new", "${FREE}") == "SHOP_SOURCE_NEW"  # not of the pipeline's name
+
+
+def test_a_variable_of_a_name_that_begins_with_a_digit_is_one(tmp_path: Path) -> None:
+    """No shell and no pipeline file has a variable ``2_DAYS``."""
+    name = secret_file.chosen_name(tmp_path, "2days.yaml", "2 days", ("source", "token"), None)
+    assert name == "_2_DAYS_SOURCE_TOKEN"
+    had = f"${{{name}}}"
+    assert secret_file.chosen_name(tmp_path, "2.yaml", "2 days", ("source", "token"), had) == name
+    schema = {"properties": {"token": {"type": "string", "secret": True}}, "required": ["token"]}
+    end = FileEnd("singer:tap-x", schema, "secret")
+    text, (variable,) = pipeline_text("2 days", end, FileEnd("parquet:./lake"), own_names=True)
+    assert variable.name == name and had in text
+    assert parse_pipeline(text, {name: "hush"}).source.config == {"token": "hush"}
 
 
 def test_a_work_tree_gets_a_gitignore_where_there_is_none(tmp_path: Path) -> None:

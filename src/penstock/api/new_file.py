@@ -233,6 +233,7 @@ class _Writer:
 
     def _variable(self, path: str, *, secret: bool, note: bool = True) -> str:
         name = f"{self._prefix}_{_upper(path.partition('.')[2])}"
+        name = f"_{name}" if name[0].isdecimal() else name
         if note and all(known.name != name for known in self._variables):
             self._variables.append(FileVariable(name, path, secret))
         return f"${{{name}}}"

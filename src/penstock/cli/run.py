@@ -230,8 +230,7 @@ def shown_run(surface: Surface, pipeline: Pipeline, options: dict[str, Any]) -> 
     from penstock.cli.report_view import report_text
     from penstock.engine.run.start import request_cancel, run_pipeline
 
-    stays = "nothing is kept" if options.get("dry_run") else SEALED
-    with stoppable(request_cancel, stays), watching(surface.output) as observer:
+    with stoppable(request_cancel, _stays(options)), watching(surface.output) as observer:
         report = run_pipeline(pipeline, surface.home, observer=observer, **options)
     if not _is_quiet(surface, report.exit_code):
         surface.output.answer(report, lambda: report_text(report, error_follows=True))
@@ -331,7 +330,7 @@ def _run_project(surface: Surface, project: Project, options: dict[str, Any], *,
         with watching(surface.output) as observer:
             yield observer
 
-    with stoppable(request_cancel):
+    with stoppable(request_cancel, _stays(options)):
         settled = run_all(project.pipelines, surface.home, observe=observe, **options)
     code = max(each.exit_code for each in settled)
     answer = {"project": project.name, "exit_code": code, "syncs": settled}
@@ -343,6 +342,12 @@ def _run_project(surface: Surface, project: Project, options: dict[str, Any], *,
             log = str(surface.home.path / each.report.log) if each.report is not None else None
             surface.output.fault(DescribedError(each.error, each.exit_code), log=log)
     return code
+
+
+def _stays(options: dict[str, Any]) -> str:
+    """Returns what a stopped run with these options of ``run_pipeline`` keeps."""
+    dry = options.get("dry_run") or options.get("limit") is not None
+    return "nothing is kept" if dry else SEALED
 
 
 def _is_quiet(surface: Surface, exit_code: int) -> bool:

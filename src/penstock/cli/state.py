@@ -3,6 +3,7 @@
 """
 
 import json
+import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
@@ -17,7 +18,7 @@ from penstock.cli.app import Surface, group, verb
 from penstock.codec.exact_json import exact_text
 from penstock.config.pipeline import Pipeline, StreamOptions
 from penstock.config.selectors import parse_stream
-from penstock.engine.channel.named_pipeline import state_command
+from penstock.engine.channel.named_pipeline import home_options, sealed_command
 from penstock.engine.inspect import states
 from penstock.engine.inspect.pipelines import OpenPipeline, open_known
 from penstock.errors import ConfigError
@@ -61,7 +62,7 @@ def show(
 ) -> None:
     """The saved state, stream by stream."""
     with _opened(surface, _past(surface, words, reading)) as known:
-        _show(surface, states.show(known, _selector(stream)))
+        _show(surface, known, states.show(known, _selector(stream)))
 
 
 @verb("penstock state export shop > state.json", app=state)
@@ -137,8 +138,10 @@ def reset(
         )  # fmt: skip
     if sealed and (stream is not None or cancel_refresh is not None):
         raise ConfigError(
-            "--sealed keeps the state, and is for all streams", code="usage", hint="give it alone"
+            "--sealed gives up the rows of all streams", code="usage", hint="give it alone"
         )
+    if yes and not sealed:
+        raise ConfigError("--yes is for --sealed", code="usage", hint="leave it out")
     if sealed:
         named = arguments.pipeline_with_file(words, reading, surface.output, surface.home)
         with _opened(surface, named) as known:
@@ -147,9 +150,9 @@ def reset(
         return
     with _opened(surface, _pipeline(surface, words, reading)) as known:
         if cancel_refresh is None:
-            _show(surface, states.reset(known, _selector(stream)))
+            _show(surface, known, states.reset(known, _selector(stream)))
         else:
-            _show(surface, states.cancel_refresh(known, parse_stream(cancel_refresh)))
+            _show(surface, known, states.cancel_refresh(known, parse_stream(cancel_refresh)))
 
 
 @verb(
@@ -214,7 +217,7 @@ def set_(
     raw = states.read_state(_content(origin) if given.startswith("@") else given, origin)
     what = _pipeline(surface, words, reading)
     with _opened(surface, what, must_exist=False) as known:
-        _show(surface, states.update(known, raw, _selector(stream), force=force))
+        _show(surface, known, states.update(known, raw, _selector(stream), force=force))
 
 
 @verb(
@@ -242,7 +245,7 @@ def rewind(
     from penstock.engine.inspect.rewinds import rewind as rewound
 
     with _opened(surface, _pipeline(surface, words, reading)) as known:
-        _show(surface, rewound(known, parse_stream(stream), to, field, force=force))
+        _show(surface, known, rewound(known, parse_stream(stream), to, field, force=force))
 
 
 @verb("penstock state import shop state.json", app=state, name="import")
@@ -261,7 +264,7 @@ def import_(
     raw = states.read_state(_content(file), "stdin" if file == "-" else file)
     what = _pipeline(surface, words, reading)
     with _opened(surface, what, must_exist=False) as known:
-        _show(surface, states.replace(known, raw, force=force))
+        _show(surface, known, states.replace(known, raw, force=force))
 
 
 def _pipeline(
@@ -314,9 +317,18 @@ def _content(file: str) -> str:
         ) from None  # fmt: skip
 
 
-def _show(surface: Surface, answer: dict[str, Any]) -> None:
-    command = state_command("reset", answer["pipeline"], surface.home, "--sealed")
+def _show(surface: Surface, known: OpenPipeline, answer: dict[str, Any]) -> None:
+    command = _sealed_command(known) if "waiting" in answer else ""
     surface.output.answer(answer, lambda: _state_text(answer, command))
+
+
+def _sealed_command(known: OpenPipeline) -> str:
+    """Returns the command that gives up what waits: by name only where a file is known."""
+    no_file = isinstance(known.what, str) and known.store.remembered(known.name, ()).file is None
+    if not no_file:
+        return sealed_command(known.what, known.home)
+    words = ["penstock", "state", "reset", "SOURCE", "DESTINATION", "--name", known.name]
+    return shlex.join([*words, "--sealed", *home_options(known.home)])
 
 
 def _saved(entry: dict[str, Any]) -> str:

@@ -65,13 +65,29 @@ class Home:
         """Returns the folder of the pipeline's write-ahead log: an absolute path, or a URL where
         ``log.path`` is one. Each pipeline has its own, also below ``log.path``. A folder behind a
         URL is not created here."""
+        place = self.log_place(pipeline, settings)
+        return place if "://" in place else str(_make(Path(place)))
+
+    def log_place(self, pipeline: str, settings: LogSettings | None = None) -> str:
+        """Like :meth:`log`, and creates nothing."""
         path = settings.path if settings else None
         if path is None:
-            return str(self._folder("log", folder_name(pipeline)))
+            return str(self.path / "log" / folder_name(pipeline))
         if "://" in path and not path.startswith("file://"):
             return f"{path.rstrip('/')}/{folder_name(pipeline)}"
         base = Path(path.removeprefix("file://")).expanduser().absolute()
-        return str(_make(base / folder_name(pipeline)))
+        return str(base / folder_name(pipeline))
+
+    def log_folder(self, pipeline: str, settings: LogSettings | None = None) -> Path:
+        """Like :meth:`log`. Raises ``ConfigError`` for an object store."""
+        place = self.log(pipeline, settings)
+        if "://" in place:
+            raise ConfigError(
+                f"log.path {place!r} is an object store: the log needs a folder",
+                code="config.log",
+                hint="give a folder that this machine and every Spark worker share",
+            )
+        return Path(place)
 
     def state_url(self, settings: StateSettings | None = None) -> str:
         """Returns the state store's URL for SQLAlchemy. It may hold a password: never show it.

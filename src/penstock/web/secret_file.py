@@ -38,9 +38,10 @@ def chosen_name(folder: Path, file: str, pipeline: str, path: Iterable[str], had
     known = known_variables(folder)
     prefix = _upper(pipeline)
     own = variable_in(had)
-    if own is not None and own.startswith(f"{prefix}_") and own not in others:
+    if own is not None and own.lstrip("_").startswith(f"{prefix}_") and own not in others:
         return own
     wanted = "_".join([prefix, *map(_upper, path)])
+    wanted = f"_{wanted}" if wanted[0].isdecimal() else wanted
     taken = others | known
     number = 1
     name = wanted

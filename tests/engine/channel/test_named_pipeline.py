@@ -9,7 +9,12 @@ from penstock.config.command_line import Options, pipeline_from_arguments, with_
 from penstock.config.home import Home
 from penstock.config.load import load_pipeline
 from penstock.config.pipeline import Pipeline
-from penstock.engine.channel.named_pipeline import CompleteCommands, run_command, state_command
+from penstock.engine.channel.named_pipeline import (
+    CompleteCommands,
+    run_command,
+    sealed_command,
+    state_command,
+)
 from penstock.errors import ConfigError
 
 
@@ -116,3 +121,21 @@ def test_verbs_that_need_a_pipeline_have_it(tmp_path: Path) -> None:
     assert complete("`penstock check`") == f"`penstock check {tmp_path}/shop.yaml`"
     assert complete("`penstock doctor`") == "`penstock doctor`"
     assert CompleteCommands("shop", Home()).text("`penstock rejects`") == "`penstock rejects shop`"
+
+
+def test_what_waits_is_given_up_by_the_words_that_name_the_destination(tmp_path: Path) -> None:
+    """By its file; without one by its connectors, which may hold a password."""
+    home, file = Home(), of_file(tmp_path)
+    by_file = f"penstock state reset {tmp_path}/shop.yaml --sealed"
+    text = CompleteCommands(file, home).text("else `penstock state reset --sealed` does")
+    assert text == f"else `{by_file}` does" and sealed_command(file, home) == by_file
+    bare = with_options(
+        pipeline_from_arguments("airbyte:source-x", "singer:target-y"), Options(name="a b")
+    )
+    words = "penstock state reset airbyte:source-x singer:target-y --name 'a b' --sealed"
+    assert sealed_command(bare, home) == words
+    hidden = with_options(
+        pipeline_from_arguments("airbyte:source-x", "postgres://me:hush@host/db"), Options(name="a")
+    )
+    words = "penstock state reset SOURCE DESTINATION --name a --sealed"
+    assert sealed_command(hidden, home) == words

@@ -25,7 +25,12 @@ from penstock.engine.worker.skipped_items import skipped_note
         ),
         (
             "state_unmatched", 2,
-            "2 states given back that equal none that it was sent were skipped (state_unmatched)",
+            "2 states given back, unlike any that it was sent, were skipped (state_unmatched)",
+        ),
+        (
+            "stream_not_configured:that is equals {x}", 2,
+            "2 messages of that is equals {x}, which this run does not sync, were skipped "
+            "(stream_not_configured:that is equals {x})",
         ),
         ("mixed_state:GLOBAL", 4, "mixed_state:GLOBAL: 4"),  # no words for it
     ],

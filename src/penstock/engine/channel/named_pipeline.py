@@ -64,6 +64,19 @@ def state_command(
     return shlex.join(["penstock", "state", verb, first, *options, *more])
 
 
+def sealed_command(pipeline: Pipeline | str, home: Home) -> str:
+    """Returns the command that gives up what waits. It needs the pipeline's destination: of a
+    pipeline without a file, its words, unless they may hold a password."""
+    if isinstance(pipeline, str) or has_file(pipeline):
+        return state_command("reset", pipeline, home, "--sealed", by_file=True)
+    uses = [pipeline.source.use, pipeline.destination.use]
+    hidden = any("@" in u and "://" in u for u in uses)
+    hidden = hidden or any(secret in u for u in uses for secret in pipeline.secret_values)
+    named = ["SOURCE", "DESTINATION"] if hidden else uses
+    words = ["penstock", "state", "reset", *named, "--name", pipeline.pipeline, "--sealed"]
+    return shlex.join([*words, *home_options(home)])
+
+
 def run_command(pipeline: Pipeline, home: Home, *options: str) -> str | None:
     """Returns the command that runs the pipeline of a file. None: it has no file, and the command
     may hold a password."""
@@ -114,9 +127,8 @@ class CompleteCommands:
             return f"`{run or command}`"
         if words[1] in _NAMED_WORDS and len(words) == 2:
             return f"`{self._named(words[1])}`"
-        if words[1] == "state" and words[3:] == ["--sealed"]:
-            command = state_command(words[2], self._pipeline, self._home, *words[3:], by_file=True)
-            return f"`{command}`"
+        if command == "penstock state reset --sealed":
+            return f"`{sealed_command(self._pipeline, self._home)}`"
         if words[1] == "state" and len(words) == 3 and words[2] not in _WITHOUT_STATE:
             return f"`{state_command(words[2], self._pipeline, self._home)}`"
         verb = words[1] if words[1] != "state" else f"state {words[2] if len(words) > 2 else ''}"

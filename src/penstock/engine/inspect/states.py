@@ -143,11 +143,12 @@ def give_up_waiting(
     pipeline: Pipeline, known: OpenPipeline, *, yes: bool = False
 ) -> dict[str, Any]:
     """Gives up the rows that wait, and the state with them where the destination is a table.
-    Returns the state, as :func:`show` does, with ``given_up``. Raises as
-    ``waiting_rows.give_up``."""
+    Returns the state, as :func:`show` does, with ``given_up``. Raises as ``waiting_rows.refuse``,
+    before anything is changed."""
+    waiting_rows.refuse(pipeline, known, yes=yes)
     if waiting_rows.is_table(pipeline):
         reset(known)
-    given = waiting_rows.give_up(pipeline, known, yes=yes)
+    given = waiting_rows.give_up(pipeline, known)
     return {**show(known), "given_up": given}
 
 

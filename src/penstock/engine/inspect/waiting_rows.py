@@ -18,21 +18,39 @@ from penstock.engine.inspect.pipelines import OpenPipeline
 from penstock.engine.log.log import FileLog
 from penstock.engine.log.sealed_rows import give_up_sealed, sealed_rows
 from penstock.engine.specs.observer import counted
-from penstock.errors import LogError, PenstockError, StateError
+from penstock.errors import PenstockError, StateError
 from penstock.model.catalog import StreamId, SyncMode
 from penstock.store.contract import Store
 
 
-def give_up(pipeline: Pipeline, known: OpenPipeline, *, yes: bool) -> list[dict[str, Any]]:
-    """Gives up all rows that wait, except retried rejects. Returns a list of ``{"namespace",
-    "name", "rows"}``. ``yes``: also of streams read by cdc, whose source may have removed them.
-    Raises ``StateError`` (``state.removed_at_source``), ``LogError``, ``Locked`` during a run."""
+def refuse(pipeline: Pipeline, known: OpenPipeline, *, yes: bool) -> None:
+    """Raises ``LogError`` for a log that cannot be read, and ``StateError``
+    (``state.removed_at_source``) for waiting rows of streams read by cdc, whose source may have
+    removed them. ``yes``: these are given up too."""
+    rows = _rows(known.store, known.name, _log(pipeline, known.home))
+    modes = known.store.remembered(known.name).modes
+    gone = [s for s in sorted(rows) if (m := modes.get(s)) and m.sync_mode is SyncMode.cdc]
+    if gone and not yes:
+        raise StateError(
+            f"{', '.join(map(str, gone))}: read from a change log, which may not have these rows"
+            " any more",
+            code="state.removed_at_source",
+            hint="with --yes they are given up, and may be lost; nothing was changed",
+        )
+
+
+def give_up(pipeline: Pipeline, known: OpenPipeline) -> list[dict[str, Any]]:
+    """Gives up all rows that wait, except retried rejects, whatever :func:`refuse` says. Returns a
+    list of ``{"namespace", "name", "rows"}``. Raises ``LogError``, ``Locked`` during a run."""
     store, log = known.store, _log(pipeline, known.home)
     with known.lease("reset") as lease:
-        rows = sealed_rows(store, known.name, log, lambda _, part: not part.disposition.retried)
-        _refuse_removed(store, known.name, rows, yes=yes)
+        rows = _rows(store, known.name, log)
         give_up_sealed(store, lease, log, log.segments())
     return _listed(rows)
+
+
+def _rows(store: Store, name: str, log: FileLog) -> dict[StreamId, int]:
+    return sealed_rows(store, name, log, lambda _, part: not part.disposition.retried)
 
 
 def is_table(pipeline: Pipeline) -> bool:
@@ -44,14 +62,13 @@ def is_table(pipeline: Pipeline) -> bool:
 def waiting(known: OpenPipeline) -> list[dict[str, Any]]:
     """Returns the rows that wait, as a list of ``{"namespace", "name", "rows"}``; empty where the
     log cannot be read, which a run reports."""
-    with suppress(PenstockError, OSError):
-        if isinstance(known.what, Pipeline):
-            log = _log(known.what, known.home)
-        else:
-            place = known.store.remembered(known.name, ()).log
-            log = FileLog(Path(known.home.log(known.name) if place is None else place.path))
-        return _listed(sealed_rows(known.store, known.name, log))
-    return []
+    pipeline = known.what
+    if isinstance(pipeline, Pipeline):
+        place = known.home.log_place(known.name, pipeline.log)
+    else:
+        last = known.store.remembered(known.name, ()).log
+        place = known.home.log_place(known.name) if last is None else last.path
+    return _listed(_of_place(known.store, known.name, place))
 
 
 def _listed(rows: dict[StreamId, int]) -> list[dict[str, Any]]:
@@ -61,29 +78,18 @@ def _listed(rows: dict[StreamId, int]) -> list[dict[str, Any]]:
 def waiting_note(pipeline: Pipeline, store: Store, home: Home) -> list[str]:
     """Returns a note about rows that the next run delivers before it reads; none where the log
     cannot be read, which the run reports."""
+    rows = _of_place(store, pipeline.pipeline, home.log_place(pipeline.pipeline, pipeline.log))
+    each = ", ".join(f"{counted(n, 'row')} of {s}" for s, n in sorted(rows.items()))
+    waits = f"an earlier run sealed {each}: the next run delivers them as they are, first"
+    return [waits] if rows else []
+
+
+def _of_place(store: Store, name: str, place: str) -> dict[StreamId, int]:
+    """Returns the rows that wait in a log; none where it cannot be read. Creates nothing."""
     with suppress(PenstockError, OSError):
-        rows = sealed_rows(store, pipeline.pipeline, _log(pipeline, home))
-        if rows:
-            each = ", ".join(f"{counted(n, 'row')} of {s}" for s, n in sorted(rows.items()))
-            return [f"an earlier run sealed {each}: the next run delivers them as they are, first"]
-    return []
+        return {} if "://" in place else sealed_rows(store, name, FileLog(Path(place)))
+    return {}
 
 
 def _log(pipeline: Pipeline, home: Home) -> FileLog:
-    """Raises ``LogError`` for a log that is no folder."""
-    place = home.log(pipeline.pipeline, pipeline.log)
-    if "://" in place:
-        raise LogError(f"log.path {place!r} is no folder", code="log.elsewhere", where=place)
-    return FileLog(Path(place))
-
-
-def _refuse_removed(store: Store, name: str, rows: dict[StreamId, int], *, yes: bool) -> None:
-    modes = store.remembered(name).modes
-    gone = [s for s in sorted(rows) if (m := modes.get(s)) and m.sync_mode is SyncMode.cdc]
-    if gone and not yes:
-        raise StateError(
-            f"{', '.join(map(str, gone))}: read from a change log, which may not have these rows"
-            " any more",
-            code="state.removed_at_source",
-            hint="with --yes they are given up, and may be lost; nothing was changed",
-        )
+    return FileLog(home.log_folder(pipeline.pipeline, pipeline.log))

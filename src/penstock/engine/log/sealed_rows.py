@@ -45,13 +45,14 @@ def give_up_sealed(store: Store, lease: Lease, log: FileLog, segments: Sequence[
 
 def come_twice(store: Store, pipeline: str, log: FileLog) -> dict[StreamId, int]:
     """Returns the rows of each stream that an earlier run sealed, and that are appended though its
-    state was reset since: their source sends them a second time."""
+    state was reset or replaced since: their source may send them a second time."""
     floors = store.floors(pipeline)
 
     def twice(epoch: int, part: StreamSlice) -> bool:
         floor = max(floors.get(None, 0), floors.get(part.stream, 0))
         appends = part.disposition.mode is DestinationSyncMode.append
-        return epoch <= floor and appends and not part.fills_generation
+        again = not (part.fills_generation or part.disposition.retried)
+        return epoch <= floor and appends and again
 
     return sealed_rows(store, pipeline, log, twice)
 

@@ -99,9 +99,9 @@ class ModelDiff:
     without rows may have all of them removed. ``tries_again``: rejected rows count as not sent.
     ``rules``: of the transforms, empty where there are none; None: it is unknown which rows they
     leave out. ``form``: in which a destination connector gets the rows. ``saved``: returns the
-    saved states. ``notes``: for the report. ``unsent``: how many good rows of the model the last
-    lane does not send. ``anew``: whether the last lane sends every row, as it
-    is no longer known what was sent."""
+    saved states. ``notes``: for the report. ``anew``: whether the last lane sends every row, as it
+    is no longer known what was sent. ``unsent``: how many good rows of the model it does not
+    send."""
 
     def __init__(
         self,

@@ -173,7 +173,7 @@ class Run:
         pulse = stack.enter_context(LeaseHeartbeat(self._store, lease, self._cancel))
         stack.enter_context(StopBound(self._cancel, kill_java))
         self._store.verify(self._pipeline.pipeline)
-        log = FileLog(_log_folder(self._home, self._pipeline))
+        log = FileLog(self._home.log_folder(self._pipeline.pipeline, self._pipeline.log))
         log.belong_to(lease.state_id)
         self._configs = ConnectorConfigs(self._store, lease)
         self._configs.recover(log.root, self._observer)
@@ -285,8 +285,9 @@ class Run:
             for stream, rows in come_twice(self._store, self._pipeline.pipeline, log).items():
                 self._accounting.note(
                     f"{stream}: {counted(rows, 'row')} that an earlier run had sealed came too,"
-                    " although its state was reset since: append has them twice"
-                    " (`penstock state reset --sealed` before the run gives such rows up)"
+                    " although its state was changed since: append has them twice if the source"
+                    " sends them again (`penstock state reset --sealed` before a run gives such"
+                    " rows up)"
                 )
 
     def _end_old_runs(self, lease: Lease, log: FileLog, seconds: float) -> None:
@@ -766,14 +767,3 @@ def _no_table() -> ConfigError:
         code="config.retry",
         hint="a model can send its rejected rows again: retry_rejected (docs/reverse-etl.md)",
     )
-
-
-def _log_folder(home: Home, pipeline: Pipeline) -> Path:
-    place = home.log(pipeline.pipeline, pipeline.log)
-    if "://" in place:
-        raise ConfigError(
-            f"log.path {place!r} is an object store: the log needs a folder",
-            code="config.log",
-            hint="give a folder that this machine and every Spark worker share",
-        )
-    return Path(place)

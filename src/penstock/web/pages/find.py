@@ -41,7 +41,7 @@ def _references(words: str) -> list[str]:
     if words.endswith(".wasm"):
         return [f"rapidbyte:{words}"]
     protocols = ("airbyte", "singer", "syncmaven")
-    if words.startswith(("/", "./", "../", "~")):
+    if words.startswith(("/", "./", "../")):
         return [f"{p}:{words}" for p in protocols]
     image = "/" in words and " " not in words
     return [f"{p}:docker:{words}" for p in protocols] if image else []

@@ -26,8 +26,8 @@ document.documentElement.classList.add("script");
     if (event.target.closest("#editor")) typed = true;
     if (event.target.closest("#editor, form[data-saves]")) unsaved = true;
   });
-  document.addEventListener("submit", function () {
-    unsaved = false;
+  document.addEventListener("submit", function (event) {
+    if (event.target.closest("#editor, form[data-saves]")) unsaved = false;
   });
   window.addEventListener("beforeunload", function (event) {
     if (unsaved) event.preventDefault();
