@@ -1,4 +1,4 @@
-"""Verbs that only look at past runs need no variable of a connector's configuration."""
+"""Verbs that start no connector need no variable of a connector's configuration."""
 
 import pytest
 from cli_harness import RUN, SOURCE, Cli
@@ -32,6 +32,26 @@ def test_the_past_is_shown_without_the_connectors_variables(shop: Cli, words: li
     assert answer.json == shop(*by_name, "--json").json
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["state", "reset", "p.yaml"],
+        ["state", "adopt", "p.yaml"],
+        ["state", "adopt", "p.yaml", "--place"],
+        ["state", "unlock", "p.yaml"],
+        ["state", "rewind", "p.yaml", "--stream", "users", "--to", "1", "--field", "at"],
+        ["state", "import", "p.yaml", "state.json"],
+    ],
+    ids=lambda words: "-".join(w for w in words if w != "p.yaml")[:20],
+)
+def test_the_state_is_changed_without_them(shop: Cli, words: list[str]) -> None:
+    (shop.cwd / "p.yaml").write_text(FILE)
+    (shop.cwd / "state.json").write_text(shop("state", "export", "shop").out)
+    answer = shop(*words)
+    assert answer.code == 0, answer.err
+    assert "not set" not in answer.err
+
+
 def test_a_variable_that_is_set_is_masked_beside_one_that_is_not(shop: Cli) -> None:
     (shop.cwd / "p.yaml").write_text(FILE)
     words = ("rejects", "p.yaml", "--run", "hunter2-and-more")
@@ -41,9 +61,10 @@ def test_a_variable_that_is_set_is_masked_beside_one_that_is_not(shop: Cli) -> N
 
 
 @pytest.mark.parametrize(
-    "words", [["rejects", "retry", "p.yaml"], ["state", "reset", "p.yaml"], ["plan", "p.yaml"]]
+    "words",
+    [["rejects", "retry", "p.yaml"], ["state", "reset", "p.yaml", "--sealed"], ["plan", "p.yaml"]],
 )
-def test_a_verb_that_changes_something_needs_them(shop: Cli, words: list[str]) -> None:
+def test_a_verb_that_opens_a_table_or_a_connector_needs_them(shop: Cli, words: list[str]) -> None:
     (shop.cwd / "p.yaml").write_text(FILE)
     refused = shop(*words)
     assert refused.code == 2 and "variable DAY is not set (source.config.day)" in refused.err

@@ -233,6 +233,35 @@ def test_l8_what_a_failed_run_rejected_is_sent_again(site: Make) -> None:
     assert shop.rows("events", "id") == [(0,), (1,), (2,), (3,)]
 
 
+@pytest.mark.parametrize(("protocol", "format"), [("airbyte", "delta"), ("singer", "parquet")])
+def test_l8_a_reject_that_comes_in_each_run_counts_once(
+    site: Make, protocol: str, format: str
+) -> None:
+    """A cursor may be inclusive: then a run without news has only the newest records again."""
+    events = stream({"id": INTEGER, "n": INTEGER, "at": TIME}, (), "at")
+    shop = Shop(site(format), protocol, events=events)
+    shop.parts.update(streams=[{"name": "events", "mode": "incremental_append"}], max_rejected=1)
+    good, bad, worse, late = (
+        ["events", {"id": i, "n": n, "at": NOON}] for i, n in enumerate((1, "two", "three", 4))
+    )
+
+    def sends(*sent: Any, status: str) -> Ran:
+        return shop.sends(*sent, status=status, max_rejected=shop.parts["max_rejected"])
+
+    sends(bad, status="failed")  # no state was saved after it: it counts again
+    sends(bad, status="failed")
+    sends(good, bad, status="succeeded")
+    for _ in range(2):
+        quiet = sends(bad, status="succeeded")
+        quiet.noted("events: 1 reject of earlier runs came again")
+        assert quiet.report.streams[0].rejected == 1
+    sends(bad, worse, status="failed")
+    sends(bad, worse, late, status="succeeded").noted("1 reject of")
+    assert shop.rows("events", "id") == [(0,), (3,)]
+    assert shop.here.cli("state", "reset", NAME).code == 0
+    sends(bad, status="failed")
+
+
 def test_a_record_whose_transform_was_mended_is_tried_from_the_start(site: Make) -> None:
     events = stream({"id": INTEGER, "name": TEXT, "at": TIME}, ("id",), "at")
     shop = Shop(site(), "airbyte", events=events)

@@ -61,7 +61,7 @@ def show(
     reading: arguments.PipelineFileOptions = arguments.READING,
 ) -> None:
     """The saved state, stream by stream."""
-    with _opened(surface, _past(surface, words, reading)) as known:
+    with _opened(surface, _pipeline(surface, words, reading)) as known:
         _show(surface, known, states.show(known, _selector(stream)))
 
 
@@ -73,7 +73,7 @@ def export(
     reading: arguments.PipelineFileOptions = arguments.READING,
 ) -> None:
     """What the source would be given, as JSON."""
-    with _opened(surface, _past(surface, words, reading)) as known:
+    with _opened(surface, _pipeline(surface, words, reading)) as known:
         surface.output.document(states.export(known, _selector(stream)))
 
 
@@ -86,7 +86,7 @@ def history(
     reading: arguments.PipelineFileOptions = arguments.READING,
 ) -> None:
     """What was saved when, newest first."""
-    with _opened(surface, _past(surface, words, reading)) as known:
+    with _opened(surface, _pipeline(surface, words, reading)) as known:
         entries = states.history(known, _selector(stream), limit)
     rows = (
         (
@@ -270,13 +270,6 @@ def import_(
 def _pipeline(
     surface: Surface, words: list[str], reading: arguments.PipelineFileOptions
 ) -> Pipeline | str:
-    return arguments.pipeline_or_name(words, reading, surface.output)
-
-
-def _past(
-    surface: Surface, words: list[str], reading: arguments.PipelineFileOptions
-) -> Pipeline | str:
-    """Like :func:`_pipeline`, for a verb that changes nothing."""
     return arguments.pipeline_or_name(words, reading, surface.output, starts_none=True)
 
 

@@ -5,16 +5,19 @@ out. A generation is judged by itself, once it is complete; for other streams, t
 run has delivered and those that are ready count together. While a stream is read, what exceeds its
 limit waits, since good records may follow. Changes that reading removes at the source (cdc) are
 delivered whatever the limit: they cannot be read again. Retried rejects are not judged either,
-since no source sends them again. Of a query that is compared with what was sent before, the rows
-that are the same count as read and accepted.
+since no source sends them again. A record that an earlier run rejected counts once
+(``engine.log.repeated_rejects``). Of a query that is compared with what was
+sent before, the rows that are the same count as read and accepted.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
 
 from penstock.engine.deliver.load_plan import Pending
+from penstock.engine.specs.observer import counted
 from penstock.engine.specs.plan import PlannedStream
 from penstock.errors import SourceError
 from penstock.model.catalog import StreamId, SyncMode
@@ -36,6 +39,10 @@ class StreamCounts:
         return StreamCounts(
             self.read + load.read, self.rejected + load.rejected, self.filtered + load.filtered
         )
+
+    def without(self, rejected: int) -> "StreamCounts":
+        """Returns the counts less so many rejects."""
+        return StreamCounts(self.read - rejected, self.rejected - rejected, self.filtered)
 
 
 @dataclass(slots=True)
@@ -77,19 +84,35 @@ class ExceededLimit:
 class LimitDecision(msgspec.Struct, frozen=True):
     """The decision. ``pending``: what may be delivered. ``over``: streams that are not delivered
     any more. ``lost``: streams over their limit that are still delivered, since they cannot be read
-    again."""
+    again. ``repeated``: per stream that would be over its limit with them, its rejects that do not
+    count."""
 
     pending: Pending
     over: tuple[ExceededLimit, ...] = ()
     lost: tuple[ExceededLimit, ...] = ()
+    repeated: tuple[tuple[StreamId, int], ...] = ()
+
+
+def repeated_note(stream: StreamId, rejected: int) -> str:
+    """Returns the note for rejects that do not count."""
+    return (
+        f"{stream}: {counted(rejected, 'reject')} of earlier runs came again, as records that the"
+        " source sends in each run; max_rejected does not count them again"
+    )
 
 
 class Rejections:
     """Judges the streams of one sync. ``limit``: for streams without one of their own. ``streams``:
-    of this sync, including those planned later."""
+    of this sync, including those planned later. ``repeated``: counts the rejects of loads that an
+    earlier run rejected already."""
 
-    def __init__(self, limit: MaxRejected, streams: Mapping[StreamId, PlannedStream]) -> None:
-        self._limit, self._streams = limit, streams
+    def __init__(
+        self,
+        limit: MaxRejected,
+        streams: Mapping[StreamId, PlannedStream],
+        repeated: Callable[[StreamId, Sequence[LoadIntent]], int] = lambda stream, loads: 0,
+    ) -> None:
+        self._limit, self._streams, self._repeated = limit, streams, repeated
         self._delivered: dict[StreamId, StreamCounts] = {}
         self._not_sent: dict[StreamId, int] = {}
 
@@ -104,7 +127,8 @@ class Rejections:
         lost its rows to them."""
         over: dict[StreamId, ExceededLimit] = {}
         lost: list[ExceededLimit] = []
-        ready: dict[StreamId, StreamCounts] = {}
+        ready: defaultdict[StreamId, list[LoadIntent]] = defaultdict(list)
+        repeated: list[tuple[StreamId, int]] = []
         for group in pending.ready:
             for load in group.loads:
                 if load.disposition.retried:
@@ -112,27 +136,27 @@ class Rejections:
                 if _by_itself(load, pending):
                     counts = StreamCounts().plus(load)
                     empty = not load.read and any(s.epoch in unnamed for s in load.segments)
-                    self._put(over, load.stream, counts, counts, final=True, empty=empty)
+                    empty = empty and self._of(load.stream).percent != 100
+                    if empty or self._exceeds(load.stream, counts):
+                        over[load.stream] = self._exceeded(load.stream, counts, counts, final=True)
                 else:
-                    ready[load.stream] = ready.get(load.stream, StreamCounts()).plus(load)
-        for stream, new in ready.items():
-            before = self._delivered.get(stream, StreamCounts())
-            counts = StreamCounts(
-                before.read + new.read + self._not_sent.get(stream, 0),
-                before.rejected + new.rejected,
-                before.filtered + new.filtered,
-            )
-            if not self._gone_at_source(stream):
-                if stream not in over:
-                    self._put(over, stream, counts, new, final=ended(stream))
-            elif ended(stream) and self._of(stream).exceeded(
-                counts.read, counts.rejected, counts.filtered
-            ):
-                hint = self._hint(stream)
-                lost.append(ExceededLimit(stream, counts, new, self._of(stream), True, hint))
-        if not over:
-            return LimitDecision(pending, (), tuple(lost))
-        return LimitDecision(_without(pending, over), tuple(over.values()), tuple(lost))
+                    ready[load.stream].append(load)
+        for stream, loads in ready.items():
+            new = StreamCounts()
+            for load in loads:
+                new = new.plus(load)
+            counts, final = self._of_run(stream, new), ended(stream)
+            if self._gone_at_source(stream):
+                if final and self._exceeds(stream, counts):
+                    lost.append(self._exceeded(stream, counts, new, final=True))
+            elif stream not in over and self._exceeds(stream, counts):
+                again = self._repeated(stream, loads) if final else 0
+                if again and not self._exceeds(stream, counts.without(again)):
+                    repeated.append((stream, again))
+                else:
+                    over[stream] = self._exceeded(stream, counts, new, final=final)
+        ready_now = _without(pending, over) if over else pending
+        return LimitDecision(ready_now, tuple(over.values()), tuple(lost), tuple(repeated))
 
     def not_sent(self, stream: StreamId, rows: int) -> None:
         """Adds good rows that were compared and not sent, which count as read."""
@@ -146,20 +170,22 @@ class Rejections:
                     before = self._delivered.get(load.stream, StreamCounts())
                     self._delivered[load.stream] = before.plus(load)
 
-    def _put(
-        self,
-        over: dict[StreamId, ExceededLimit],
-        stream: StreamId,
-        counts: StreamCounts,
-        new: StreamCounts,
-        *,
-        final: bool,
-        empty: bool = False,
-    ) -> None:
-        limit = self._of(stream)
-        lenient = limit.percent == 100
-        if limit.exceeded(counts.read, counts.rejected, counts.filtered) or (empty and not lenient):
-            over[stream] = ExceededLimit(stream, counts, new, limit, final, self._hint(stream))
+    def _of_run(self, stream: StreamId, new: StreamCounts) -> StreamCounts:
+        """Returns the counts of what this run delivered, with what is ready."""
+        before = self._delivered.get(stream, StreamCounts())
+        return StreamCounts(
+            before.read + new.read + self._not_sent.get(stream, 0),
+            before.rejected + new.rejected,
+            before.filtered + new.filtered,
+        )
+
+    def _exceeds(self, stream: StreamId, counts: StreamCounts) -> bool:
+        return self._of(stream).exceeded(counts.read, counts.rejected, counts.filtered)
+
+    def _exceeded(
+        self, stream: StreamId, counts: StreamCounts, new: StreamCounts, *, final: bool
+    ) -> ExceededLimit:
+        return ExceededLimit(stream, counts, new, self._of(stream), final, self._hint(stream))
 
     def _of(self, stream: StreamId) -> MaxRejected:
         known = self._streams.get(stream)

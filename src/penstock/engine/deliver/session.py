@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from penstock.engine.deliver.state_parts import merging
 from penstock.engine.log.kept_rejects import RejectsKeeper
 from penstock.engine.log.log import Log
+from penstock.engine.log.repeated_rejects import RepeatedRejects
 from penstock.engine.specs.observer import SyncObserver
 from penstock.errors import PenstockError
 from penstock.model.catalog import StreamId
@@ -71,6 +72,7 @@ class SyncSession:
     rejects: RejectsKeeper
     observer: SyncObserver
     failures: SyncFailures = field(default_factory=SyncFailures)
+    repeated: RepeatedRejects = field(default_factory=RepeatedRejects)
 
     @property
     def pipeline(self) -> str:

@@ -118,6 +118,12 @@ def runs_with_rejects(store: Store, pipeline: str, run: str | None) -> list[str]
     return known
 
 
+def earlier_reject_folders(store: Store, home: Home, pipeline: str, run: str) -> list[Path]:
+    """Returns the folders of rejects of a pipeline's runs but ``run``, newest first."""
+    known = runs_with_rejects(store, pipeline, None)
+    return [home.run(each) / "rejects" for each in known if each != run]
+
+
 def rejects(
     store: Store,
     home: Home,

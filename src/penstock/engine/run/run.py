@@ -33,8 +33,10 @@ from penstock.engine.channel.named_pipeline import CompleteCommands, has_file, u
 from penstock.engine.channel.run_log import RunLog
 from penstock.engine.deliver.load_plan import covered
 from penstock.engine.deliver.session import SyncSession
+from penstock.engine.inspect.runs import earlier_reject_folders
 from penstock.engine.log.kept_rejects import RejectsKeeper
 from penstock.engine.log.log import FileLog
+from penstock.engine.log.repeated_rejects import EarlierRejects, RepeatedRejects
 from penstock.engine.log.sealed_rows import come_twice, count_sealed
 from penstock.engine.plan.catalog_check import CatalogCheck
 from penstock.engine.plan.destination import destination_of
@@ -493,7 +495,10 @@ class Run:
             keys = rejected_keys(prepared, log.root)
             tried = tried_in(self._store, lease, self.id)
             rejects = RejectsKeeper(log.root, folder, monitor.note, keys, tried=tried)
-            session = SyncSession(lease, self._store, log, prepared.states, rejects, monitor)
+            session = SyncSession(
+                lease, self._store, log, prepared.states, rejects, monitor,
+                repeated=RepeatedRejects(log.root, self._earlier_rejects),
+            )  # fmt: skip
             parts = RunParts(prepared, session, mailbox, monitor, self._configs.save, self._limit)
             retry = self._retries(prepared, log, mailbox)
             sync = parts.sync(spark, self._discovery(prepared), retry)
@@ -504,6 +509,11 @@ class Run:
             run_log,
             lambda: built(self._prepared_again(prepared, lease), f"{self.id}-2"),
         )
+
+    def _earlier_rejects(self) -> EarlierRejects:
+        name = self._pipeline.pipeline
+        folders = earlier_reject_folders(self._store, self._home, name, self.id)
+        return EarlierRejects(folders, self._store.floors(name))
 
     def _retries(self, prepared: Prepared, log: FileLog, mailbox: Mailbox) -> RejectRetry | None:
         """Returns the retry of rejects, if requested. ``log``: of the pipeline. ``mailbox``: its

@@ -5,7 +5,7 @@ Not here: lanes and questions (``engine.sync.sync``), which segments become whic
 (``engine.deliver.load_plan``), how rows reach their destination (``engine.deliver.delivery``).
 """
 
-from collections.abc import Callable, Collection, Mapping, Set
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
 
 from penstock.engine.deliver.delivery import Delivery, LaneWatcher
 from penstock.engine.deliver.load_plan import (
@@ -17,13 +17,14 @@ from penstock.engine.deliver.load_plan import (
     decide,
     visible,
 )
-from penstock.engine.deliver.reject_limits import LimitDecision, Rejections
+from penstock.engine.deliver.reject_limits import LimitDecision, Rejections, repeated_note
 from penstock.engine.deliver.state_parts import stand_alone
 from penstock.engine.specs.plan import SyncPlan
 from penstock.engine.sync.progress import SyncProgress
 from penstock.model.catalog import StreamId
 from penstock.model.segments import SHARED_STATE, ConsumedSlice, Segment, SegmentId
 from penstock.model.state import StateScope, StoredState
+from penstock.store.contract import LoadIntent
 from penstock.store.keys import lane_task
 
 
@@ -42,7 +43,7 @@ class Backlog:
         session = progress.session
         self._lease, self._store, self._log = session.lease, session.store, session.log
         self._failures, self._observer = session.failures, session.observer
-        self._rejections = Rejections(plan.max_rejected, progress.streams)
+        self._rejections = Rejections(plan.max_rejected, progress.streams, self._repeated)
         self._refused: dict[StreamId, bool] = {}  # whether the state is shared
         self.published: set[StreamId] = set()
         self.waiting: Mapping[StreamId, tuple[PendingSlice, ...]] = {}
@@ -297,6 +298,11 @@ class Backlog:
         unnamed = {s.id.epoch for s in self._log.segments() if s.scope is None and s.rejects}
         return self._rejections.judge(pending, ended, unnamed)
 
+    def _repeated(self, stream: StreamId, loads: Sequence[LoadIntent]) -> int:
+        wanted = {id_ for load in loads for id_ in load.segments}
+        segments = [s for s in self._log.segments() if s.id in wanted]
+        return self._session.repeated.count(stream, segments)
+
     def _admitted(self, pending: Pending, ended: Callable[[StreamId], bool]) -> Pending:
         """Returns what may be delivered in spite of rejects; fails the streams that exceed their
         limit for good."""
@@ -308,6 +314,8 @@ class Backlog:
             self._observer.load_failed(over.stream, error)
             self._observer.refused(over.stream, over.new.rejected)
         self._failures.errors += [over.error() for over in judged.lost]
+        for stream, count in judged.repeated:
+            self._observer.note(repeated_note(stream, count))
         self._rejections.delivered(judged.pending)
         return judged.pending
 
