@@ -108,7 +108,8 @@ def test_resources_have_v4_defaults() -> None:
 def test_full_file() -> None:
     pipeline = parse_pipeline(FULL, {}, name="o.yml")
     assert pipeline.warnings == (
-        "o.yml:27: unknown key 'made_up' in destination; known keys: use, config, permissions, "
+        "o.yml:27: unknown key 'made_up' in destination (a setting of the connector goes below "
+        "`config`: {made_up: ...}); known keys: use, config, permissions, "
         "limits, folder, container, install, assume_manifest, namespace, prefix, acks, "
         "activate_version, checkpoint_every, on_failed_rows, nulls, parallelism, rows_per_second, "
         "attempts, backoff, stream, and 8 more",

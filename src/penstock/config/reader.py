@@ -281,6 +281,8 @@ class NodeReader:
         """Records an unknown key, as a warning or a fault. Returns the known key that was probably
         meant, if it is a fault."""
         place = f" in {path}" if path else ""
+        if "config" in known and closest(key.text, known) is None:
+            place += f" (a setting of the connector goes below `config`: {{{key.text}: ...}})"
         text = f"unknown key '{key.text}'{place}; {hint(key.text, known, 'known keys')}"
         if self._lenient:
             self.warnings.append((key.line, text))
