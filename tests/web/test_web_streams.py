@@ -170,3 +170,39 @@ def test_a_page_of_before_a_restart_is_saved_as_it_says(
     said = again.ask("/p/shop.yaml/streams", "POST", dict(form), origin=again.base)
     assert said.status == 303 and "changed" in said.headers["location"]
     assert [s.name for s in load_pipeline(file).source.streams or ()] == ["people", "s000*"]
+
+
+def test_the_columns_of_a_stream_are_chosen(site: Pages) -> None:
+    file, _ = opened(site, STREAMS + '    - { name: s00011, columns: [[meta, "a.b"], id] }\n')
+    page = site.ask("/p/shop.yaml/streams").text
+    form = form_of(page)
+    assert form["columns orders"] == ["id, name"] and form["columns people"] == [""]
+    assert "columns s00011" not in form  # a path as a list is changed in the text
+    save(site, {"columns people": ["id, !email , meta.*"]})
+    made = load_pipeline(file).stream_settings(StreamId(None, "people"))
+    assert made is not None and made.columns is not None
+    assert "columns: [id, '!email', meta.*]" in file.read_text().replace('"', "'")
+    save(site, {"columns people": [""]})
+    assert load_pipeline(file).stream_settings(StreamId(None, "people")) is not None
+    assert "!email" not in file.read_text() and "- { name: s00011" in file.read_text()
+    save(site, {"columns orders": ["id"]})
+    assert "name, " not in file.read_text().partition("orders")[2].partition("\n")[0]
+
+
+def test_many_get_a_key_and_a_cursor_where_their_catalog_has_them(site: Pages) -> None:
+    file, _ = opened(site, "    - people\n    - orders\n    - s00011\n")
+
+    def saved(key: str, cursor: str) -> tuple[object, object]:
+        """Changes all streams. The key of s00011, which has none of its own, and its cursor."""
+        bulk = {"do": ["bulk"], "words": [""], "bulk_key": [key], "bulk_cursor": [cursor]}
+        save(site, bulk)
+        found = load_pipeline(file).stream_settings(StreamId(None, "s00011"))
+        assert found is not None
+        return found.primary_key, found.cursor_field
+
+    assert saved("nothing", "nothing") == (None, None)
+    assert saved("id, name", "") == ((("id",), ("name",)), None)
+    assert saved("", "name") == ((("id",), ("name",)), ("name",))
+    people = load_pipeline(file).stream_settings(StreamId(None, "people"))
+    assert people is not None and people.primary_key is None  # its own key stays
+    assert people.cursor_field == ("name",)

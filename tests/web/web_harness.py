@@ -36,9 +36,9 @@ SPEC = {"documentationUrl": "https://docs.example.com/shop", "connectionSpecific
         "note": {"type": "string", "title": "Note"}}}]},
     "tags": {"type": "array", "title": "Tags", "items": {"type": "string"}, "order": 4}}}}
 FIELDS = {"type": "object", "properties": {"id": {"type": "integer"}, "name": {"type": "string"}}}
-def stream(name):
+def stream(name, key=[["id"]]):
     return {"name": name, "json_schema": FIELDS, "supported_sync_modes": ["full_refresh",
-            "incremental"], "source_defined_primary_key": [["id"]], "default_cursor_field": ["id"]}
+            "incremental"], "source_defined_primary_key": key, "default_cursor_field": ["id"]}
 verb = sys.argv[1]
 if verb == "spec":
     say({"type": "SPEC", "spec": SPEC}); sys.exit()
@@ -51,7 +51,7 @@ if verb == "check":
 elif verb == "discover":
     time.sleep(config.get("slow", 0))
     say({"type": "CATALOG", "catalog": {"streams": [stream("orders"), stream("people"),
-         *(stream(f"s{n:05}") for n in range(config.get("many", 0)))]}})
+         *(stream(f"s{n:05}", [["id"]] * (n != 11)) for n in range(config.get("many", 0)))]}})
 elif verb == "read":
     catalog = json.load(open(sys.argv[sys.argv.index("--catalog") + 1]))
     for configured in catalog["streams"]:

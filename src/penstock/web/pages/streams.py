@@ -176,6 +176,7 @@ def _row(stream: KnownStream, chosen: _Chosen) -> dict[str, Any]:
         "own_cursor": stream.own_cursor,
         "fixed_cursor": stream.fixed_cursor,
         "fields": stream.fields,
+        "any_columns": _names(own.get("columns")) is not None,
     }
 
 
@@ -186,6 +187,7 @@ def _shown(entry: Entry) -> dict[str, str]:
         "destination_sync_mode": str(entry.get("destination_sync_mode") or ""),
         "key": _key_text(entry.get("primary_key")),
         "cursor": _field_text(entry.get("cursor_field")),
+        "columns": ", ".join(_names(entry.get("columns")) or ()),
     }
 
 
@@ -197,6 +199,15 @@ def _with(modes: Sequence[str], own: str) -> list[str]:
 def _key_text(key: Any) -> str:
     listed = cast(list[Any], key) if isinstance(key, list) else [key] if key else []
     return ", ".join(_field_text(part) for part in listed)
+
+
+def _names(columns: Any) -> list[str] | None:
+    """Returns an entry's columns as an input of the page has them. None: the input cannot hold
+    them (a path that is a list, a name with a comma)."""
+    listed = cast(list[Any], columns) if isinstance(columns, list) else []
+    names = [str(each) for each in listed]
+    fits = all(isinstance(e, str) and "," not in e and e.strip() == e for e in listed)
+    return names if fits and (listed or columns is None) else None
 
 
 def _field_text(given: Any) -> str:
@@ -243,14 +254,15 @@ stay."""
 def _posted(name: str, form: Form) -> Wanted:
     """Returns the changes in one row of the page."""
     made: Wanted = {"chosen": name in form.get("chosen", ())}
-    for key in ("sync_mode", "destination_sync_mode", "key", "cursor"):
+    for key in ("sync_mode", "destination_sync_mode", "key", "cursor", "columns"):
         if f"{key} {name}" in form:
             made[key] = one(form, f"{key} {name}").strip()
     return made
 
 
 def _bulk(stream: KnownStream, form: Form) -> Wanted:
-    """Returns the changes for each stream that the search finds, on all pages."""
+    """Returns the changes for each stream that the search finds, on all pages: what its catalog
+    allows of them."""
     made: Wanted = {}
     if one(form, "bulk_chosen") in ("yes", "no"):
         made["chosen"] = one(form, "bulk_chosen") == "yes"
@@ -258,6 +270,11 @@ def _bulk(stream: KnownStream, form: Form) -> Wanted:
         made["sync_mode"] = one(form, "bulk_sync_mode")
     if one(form, "bulk_destination_sync_mode") in _DESTINATION_MODES:
         made["destination_sync_mode"] = one(form, "bulk_destination_sync_mode")
+    key, cursor = (one(form, f"bulk_{name}").strip() for name in ("key", "cursor"))
+    if key and not stream.own_key and all(p.strip() in stream.fields for p in key.split(",")):
+        made["key"] = key
+    if cursor in stream.fields and not stream.fixed_cursor and "incremental" in stream.sync_modes:
+        made["cursor"] = cursor
     return made
 
 
@@ -355,6 +372,8 @@ def _changed(entry: Entry, stream: KnownStream, new: Mapping[str, str]) -> Entry
             value = _paths(text)
         elif key == "cursor":
             value = _path(text)
+        elif key == "columns":
+            value = [part.strip() for part in text.split(",") if part.strip()]
         if value:
             made[name] = value
         else:
