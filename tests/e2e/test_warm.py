@@ -430,8 +430,12 @@ def test_the_command_line_shows_stops_and_does_without_L11(
     assert command("spark", "stop") == {"stopped": [], "ending": []}
     assert tried_archives(cache) == archives
     idle = {"PENSTOCK_DAEMON_IDLE": "6"}
-    assert command(*run, **idle)["start"] == "cold"
+    assert command("spark", "start", **idle)["started"] is True
+    again = command("spark", "start", **idle)
+    assert again["started"] is False
+    assert command(*run, **idle)["start"] == "warm"
     (shown,) = command("spark", "status")["daemons"]
-    assert (shown["state"], shown["runs"], shown["idle_seconds"]) == ("idle", 1, 6.0)
+    assert shown["pid"] == again["daemons"][0]["pid"]
+    assert (shown["state"], shown["runs"], shown["idle_seconds"]) == ("idle", 3, 6.0)
     assert until(lambda: not alive(shown["pid"]), 20), "idle"
     assert tried_archives(cache) == archives

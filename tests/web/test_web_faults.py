@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -53,6 +54,16 @@ def test_what_nobody_expected_is_a_page_too(pages: Start) -> None:
     (trace,) = (site.home / "errors").iterdir()
     assert str(trace) in answered.text and "ValueError" in trace.read_text()
     assert site.ask("/machine").status == 200
+
+
+def test_where_no_spark_stays_none_is_started(pages: Start) -> None:
+    site = pages().enter()
+    job = site.ask("/machine/spark/start", "POST", {}, origin=site.base).headers["location"]
+    for _ in range(300):
+        if is_good_fault(shown := site.ask(job).text):
+            break
+        time.sleep(0.1)
+    assert "no Spark stays" in shown and "PENSTOCK_DAEMON=1" in shown
 
 
 def test_a_search_that_finds_nothing_links_to_what_was_meant(pages: Start) -> None:

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -147,3 +148,13 @@ def test_seven_tabs_of_a_run_leave_the_browser_free_and_a_killed_run_says_so(
     page.goto(f"{site.base}/launch/{launched.parent.name}")
     said = page.inner_text("main")
     assert "failed" in said or "The process has ended" in said
+
+
+def test_a_spark_is_started_for_the_next_run(pages: Callable[..., Pages]) -> None:
+    site = pages(**warm_spark.environ()).enter()
+    site.ask("/machine/spark/start", "POST", {}, origin=site.base)
+    deadline = time.monotonic() + 120
+    while "local[" not in (shown := site.ask("/machine").text):
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+    assert "Stop them" in shown and "Start one now" not in shown

@@ -71,6 +71,7 @@ def test_a_link_changes_nothing(pages: Start) -> None:
     for path in (
         *(f"/p/shop.yaml/{p}" for p in changing),
         "/machine/doctor",
+        "/machine/spark/start",
         "/machine/spark/stop",
     ):
         assert site.ask(path).status in (404, 405)

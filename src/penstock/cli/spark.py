@@ -1,5 +1,5 @@
-"""Defines the verb ``spark``: status and stop of the Spark JVMs that are kept for the next run
-(``spark.warm``).
+"""Defines the verb ``spark``: start, status and stop of the Spark JVMs that are kept for the next
+run (``spark.warm``).
 """
 
 from collections.abc import Iterator
@@ -12,8 +12,20 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 spark = group(
-    "The Sparks that stay for the next run.", "penstock spark status", "penstock spark stop"
+    "The Sparks that stay for the next run.", "penstock spark start", "penstock spark stop"
 )
+
+
+@verb("penstock spark start", app=spark)
+def start(surface: Surface) -> None:
+    """Start the Spark that stays, so that the first run does not wait for it."""
+    from penstock.engine.run.spark import start_staying
+    from penstock.spark import warm
+
+    started = start_staying(surface.home)
+    found = warm.status(warm.folder_of_all())
+    what = "Spark is started" if started else "a Spark stays already"
+    surface.output.answer({"started": started, "daemons": found}, lambda: (what, *_listed(found)))
 
 
 @verb("penstock spark status", "penstock spark status --json", app=spark)

@@ -7,6 +7,7 @@ left for the next run (``spark.warm``). Neighbour: ``engine.run``, one object a 
 
 import os
 import shutil
+import tempfile
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -23,7 +24,7 @@ from penstock.engine.plan.open_source import source_reference
 from penstock.engine.reporting.accounting import Accounting
 from penstock.engine.reporting.timeline import START, STARTING
 from penstock.engine.specs.observer import RunObserver
-from penstock.errors import PenstockError
+from penstock.errors import ConfigError, PenstockError
 from penstock.spark.early_session import EarlySession
 from penstock.spark.session import choose_master, may_open_early
 from penstock.tables.contract import SessionNeeds
@@ -164,6 +165,31 @@ class RunSpark:
             and not (self._pipeline.spark.master or "").startswith("sc://")
         ):
             make_soon(self._staying(needs))
+
+
+def start_staying(home: Home) -> bool:
+    """Starts the Spark that stays for the next runs of pipelines without Spark settings of their
+    own. Returns whether one had to be started. Raises ``ConfigError`` (``config.daemon``) where
+    no Spark stays, and as ``spark.session.open_session``."""
+    from penstock.spark.session import close_session, how_started, open_session
+    from penstock.spark.warm import wanted
+    from penstock.tables.formats import ready_needs
+
+    if not wanted(True):
+        raise ConfigError(
+            "no Spark stays for the next run: PENSTOCK_DAEMON=0 or CI=true is set",
+            code="config.daemon",
+            hint="set PENSTOCK_DAEMON=1",
+        )
+    with tempfile.TemporaryDirectory(prefix="penstock-spark-") as scratch:
+        spark = open_session(
+            SessionNeeds(), scratch_dir=Path(scratch), stays_with=home.lasting,
+            staying=ready_needs(),
+        )  # fmt: skip
+        try:
+            return how_started() == "cold"
+        finally:
+            close_session(spark)
 
 
 def java_died(seconds: float = 0.0) -> PenstockError | None:

@@ -2,7 +2,10 @@
 disk use of logs.
 """
 
+import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +15,13 @@ from starlette.responses import Response
 from penstock.connectors.connector import describe_installed
 from penstock.connectors.environments import installed
 from penstock.engine.inspect.doctor import examine
+from penstock.errors import ConfigError, PenstockError
 from penstock.spark import warm
 from penstock.web.jobs import JobObserver
 from penstock.web.site import Form, Site, go
 
 _SHOWN = 200
+_START_SECONDS = 180.0
 _CHECKS = "machine"
 
 
@@ -45,6 +50,30 @@ def doctor(site: Site, request: Request, form: Form) -> Response:
     return go(site.jobs.address(job))
 
 
+def start_spark(site: Site, request: Request, form: Form) -> Response:
+    """Starts a Spark that stays, in a process of its own: this one stays small."""
+    words = [sys.executable, "-m", "penstock", "spark", "start", "--json"]
+
+    def work(observer: JobObserver) -> None:
+        observer.phase("start", "starting Spark")
+        try:
+            done = subprocess.run(
+                [*words, "--home", str(site.home.path)],
+                stdin=subprocess.DEVNULL, capture_output=True, timeout=_START_SECONDS,
+            )  # fmt: skip
+            answer = json.loads(done.stdout)
+        except (OSError, ValueError, subprocess.TimeoutExpired) as e:
+            raise ConfigError(
+                f"Spark could not be started: {e}", code="ui.start",
+                hint="start it in a terminal: penstock spark start",
+            ) from None  # fmt: skip
+        if done.returncode:
+            raise PenstockError.from_dict(answer["error"])
+
+    del request, form
+    return go(site.jobs.address(site.jobs.start("Starting Spark", "/machine", work)))
+
+
 def stop_spark(site: Site, request: Request, form: Form) -> Response:
     del site, request, form
     found = warm.stop(warm.folder_of_all())
@@ -71,5 +100,6 @@ def _size(folder: Path) -> int:
 ROUTES = [
     ("GET", "/machine", machine),
     ("POST", "/machine/doctor", doctor),
+    ("POST", "/machine/spark/start", start_spark),
     ("POST", "/machine/spark/stop", stop_spark),
 ]
