@@ -93,7 +93,7 @@ class PenstockError(Exception):
         fields = {name: raw.get(name) for name in PenstockError.fields}
         PenstockError.__init__(error, str(fields.pop("message") or ""), **fields)
         for name in kind.fields[len(PenstockError.fields) :]:
-            setattr(error, name, raw.get(name))
+            setattr(error, name, raw.get(name) or [])  # further fields are lists
         return error
 
 
@@ -110,7 +110,7 @@ class ConfigError(PenstockError):
 
     def __str__(self) -> str:
         """Returns the message and the problems that it does not have, one line each."""
-        listed = [problem for problem in self.problems or () if problem != self.message]
+        listed = [problem for problem in self.problems if problem != self.message]
         shown = [" ".join(bounded(p, _MOST_OF_A_PROBLEM).split()) for p in listed[:_MOST_PROBLEMS]]
         if len(listed) > len(shown):
             shown.append(f"and {len(listed) - len(shown):,} more, in .problems")
