@@ -223,8 +223,31 @@ def test_a_form_works_without_script(pages: Start, browser: Any) -> None:
     plain.close()
 
 
-PATHS = ("/", "/new", "/find?words=postgres", "/find/connector?connector=airbyte:source-faker",
-         "/runs", "/machine", "/nothing", *(f"/p/shop.yaml/{page}" for page in (
+def test_a_file_that_one_has_is_opened(pages: Start, browser: Any, tmp_path: Path) -> None:
+    """The first page of an empty folder offers it; every byte of the text is kept."""
+    site = pages()
+    text = f"# ours\npipeline: eu-shop\nsource:  {{use: '{site.source}'}}\n"
+    text += "destination: {use: parquet, config: {path: ./lake}}\n# é: the end\n"
+    own = tmp_path / "from a colleague.yml"
+    own.write_text(text)
+    page = browser.new_context().new_page()
+    page.goto(site.address)
+    page.click("text=Open a file")
+    page.set_input_files("#chosen", own)
+    page.wait_for_function("document.getElementById('yaml').value !== ''")
+    page.click("text=Write it")
+    page.wait_for_selector("text=eu-shop.yaml is written")
+    assert (site.folder / "eu-shop.yaml").read_text() == text
+    page.goto(f"{site.base}/open")
+    page.fill("#yaml", "pipeline: eu-shop\n")
+    page.click("text=Write it")
+    page.wait_for_selector("text=eu-shop.yaml exists already")
+    assert (site.folder / "eu-shop.yaml").read_text() == text
+    page.context.close()
+
+
+PATHS = ("/", "/new", "/open", "/find?words=postgres",
+         "/find/connector?connector=airbyte:source-faker", "/runs", "/machine", "/nothing", *(f"/p/shop.yaml/{page}" for page in (
              "edit", "edit?text=1", "streams", "check", "plan", "runs", "rows", "rejects",
              "state")))  # fmt: skip
 

@@ -291,3 +291,21 @@ def test_a_process_that_answers_and_ends_while_it_is_looked_at_has_answered(
 
     monkeypatch.setattr(launches, "lives", lives)
     assert launches.outcome(home, started) == ({"status": "succeeded"}, False)
+
+
+def test_a_file_with_a_fault_is_opened_and_shown_with_its_line(pages: Start) -> None:
+    site = pages().enter()
+
+    def brought(text: str, name: str = "") -> str:
+        given: dict[str, object] = {"text": text, "name": name}
+        answered = site.ask("/open", "POST", given, origin=site.base)
+        return site.ask(answered.headers["location"]).text if answered.status == 303 else (
+            answered.text
+        )  # fmt: skip
+
+    shown = brought("pipeline: shop\r\nsource: [\r\n", "broken")
+    assert is_good_fault(shown) and "file:3:1: expected a value" in shown and "source: [" in shown
+    assert (site.folder / "broken.yaml").read_bytes() == b"pipeline: shop\nsource: [\n"
+    assert is_good_fault(brought("  \n")) and is_good_fault(brought("a: 1", "..."))
+    assert "pipeline.yaml is written" in brought("a: 1")
+    assert {p.name for p in site.folder.iterdir()} == {"broken.yaml", "pipeline.yaml"}

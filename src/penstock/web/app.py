@@ -18,19 +18,31 @@ from starlette.types import ASGIApp
 
 from penstock.config.home import Home
 from penstock.errors import PenstockError
-from penstock.web.pages import edit, find, history, home, live, machine, planned, rows, saved_state
+from penstock.web.pages import (
+    edit,
+    find,
+    history,
+    home,
+    live,
+    machine,
+    open_file,
+    planned,
+    rows,
+    saved_state,
+)
 from penstock.web.security import Gate, GuardedApp
 from penstock.web.site import Site
 from penstock.web.workspace import Workspace
 
 _HERE = Path(__file__).parent
+_PAGES = (home, find, edit, open_file, planned, live, history, rows, saved_state, machine)
 
 
 def application(folder: Path, home_: Home, gate: Gate) -> ASGIApp:
     """Returns the application for the pipeline files of a folder."""
     site = Site(Workspace(folder, home_))
     routes: list[Route | Mount] = []
-    for page in (home, find, edit, planned, live, history, rows, saved_state, machine):
+    for page in _PAGES:
         routes += [
             Route(path, _answering(site, body), methods=[method])
             for method, path, body in page.ROUTES

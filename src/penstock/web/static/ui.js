@@ -29,6 +29,16 @@ document.documentElement.classList.add("script");
   document.addEventListener("submit", function (event) {
     if (event.target.closest("#editor, form[data-saves]")) unsaved = false;
   });
+  // The text of a chosen file goes into its field.
+  document.addEventListener("change", function (event) {
+    const into = event.target.dataset && document.getElementById(event.target.dataset.into);
+    if (into && event.target.files.length) {
+      event.target.files[0].text().then(function (text) {
+        into.value = text;
+        unsaved = true;
+      });
+    }
+  });
   window.addEventListener("beforeunload", function (event) {
     if (unsaved) event.preventDefault();
   });
