@@ -43,6 +43,10 @@ def test_a_run_goes_on_without_the_page_and_without_the_server(
     page.reload()
     page.wait_for_selector(READ)
     page.wait_for_selector("text=Stop it")
+    page.wait_for_selector("text=Now: the source is read")
+    assert {"prepare", "extract and load"} <= {*page.locator("table.times th").all_inner_texts()}
+    # orders is read before people: its state comes while the run goes on
+    page.wait_for_selector("tr:has(td:text-is('orders')) td:nth-child(7):text-is('1')")
     site.kill()
     page.wait_for_selector("#trouble:has-text('The run goes on')")
     again = pages(**warm_spark.environ())

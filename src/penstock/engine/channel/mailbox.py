@@ -38,12 +38,24 @@ _CONFIG = re.compile(r"config-\d+-\d+")  # not the copies that a sync tool leave
 
 class Progress(msgspec.Struct, kw_only=True):
     """Counts since the epoch began. ``streams``: (stream key, rows, bytes, estimated rows).
-    ``expected``: the source's estimates, per stream or (None) of all streams together."""
+    ``stream_states``: (stream key, states of the stream alone). ``expected``: the source's
+    estimates, per stream or (None) of all streams together."""
 
     streams: list[tuple[str, int, int, int | None]] = []
+    stream_states: list[tuple[str, int]] = []
     expected: list[tuple[StreamId | None, Expected]] = []
     states: int = 0
     segments: int = 0
+
+
+class Activity(msgspec.Struct, kw_only=True):
+    """What a run does. ``phase``: ``extract``, ``load``, ``push`` or ``finish``. ``began``: when
+    the run did, in seconds since 1970. ``spent``: the seconds of the phases before the first
+    lane, by their names in the report (``TimeSpent``)."""
+
+    phase: str
+    began: float
+    spent: dict[str, float] = {}
 
 
 class Mailbox:
@@ -70,6 +82,17 @@ class Mailbox:
             return None
 
     # -- the driver's side
+
+    def put_activity(self, activity: Activity) -> None:
+        """Writes what the run does; skipped where it cannot be written, since it is only
+        displayed."""
+        with suppress(OSError):
+            replace(self.folder / "activity.json", msgspec.json.encode(activity))
+
+    def activity(self) -> Activity | None:
+        """Returns what the run does; None: it has not written it."""
+        raw = self._get("activity.json")
+        return None if raw is None else msgspec.json.decode(raw, type=Activity)
 
     def beat(self) -> None:
         """Rewrites the lease file with new random bytes."""

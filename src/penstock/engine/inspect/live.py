@@ -5,6 +5,7 @@ runs left. Not here: the progress of this process's own run (``engine.specs.obse
 """
 
 import re
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -20,8 +21,10 @@ _PROGRESS = re.compile(r"progress-(\d+)\.json")
 
 
 def progress(home: Home, what: Pipeline | str, run: str) -> dict[str, Any] | None:
-    """Returns ``{"streams": [{"namespace", "name", "read", "bytes", "expected_rows"}], "states"}``
-    of a running run; None: this machine sees no report of any of its lanes."""
+    """Returns ``{"streams": [{"namespace", "name", "read", "bytes", "states", "expected_rows"}],
+    "states", "phase", "time"}`` of a running run; None: this machine sees no report of any of its
+    lanes. ``phase``: what it does now. ``time``: seconds as in a report, with the lanes' and the
+    loads' together as ``extract``."""
     name, settings = (what, None) if isinstance(what, str) else (what.pipeline, what.log)
     root = home.log(name, settings)
     if "://" in root:
@@ -42,7 +45,23 @@ def progress(home: Home, what: Pipeline | str, run: str) -> dict[str, Any] | Non
                 entry["read"] += rows
                 entry["bytes"] += size
                 entry["expected_rows"] = expected or entry["expected_rows"]
-    return {"streams": [*streams.values()], "states": states} if seen else None
+            for key, count in found.stream_states:
+                stream = StreamId(*msgspec.json.decode(key, type=tuple[str | None, str]))
+                streams.setdefault(stream, _entry(stream))["states"] += count
+    if not seen:
+        return None
+    phase, spent = _activity(box)
+    return {"streams": [*streams.values()], "states": states, "phase": phase, "time": spent}
+
+
+def _activity(box: Mailbox) -> tuple[str | None, dict[str, float]]:
+    found = None
+    with suppress(msgspec.DecodeError):
+        found = box.activity()
+    if found is None:
+        return None, {}
+    rest = time.time() - found.began - sum(found.spent.values())
+    return found.phase, {**found.spent, "extract": max(rest, 0.0)}
 
 
 def _entry(stream: StreamId) -> dict[str, Any]:
@@ -51,6 +70,7 @@ def _entry(stream: StreamId) -> dict[str, Any]:
         "name": stream.name,
         "read": 0,
         "bytes": 0,
+        "states": 0,
         "expected_rows": None,
     }
 

@@ -68,6 +68,18 @@ class Timeline:
         """Returns the seconds in which at least one of these was active."""
         return _covered((s.begin, s.end) for s in self._spans if s.name in names)
 
+    def before_lanes(self) -> dict[str, float]:
+        """Returns the seconds so far of the steps before the first lane, by their names in the
+        report."""
+        return {
+            "prepare": self._preparation(),
+            "discover": self.seconds(DISCOVER),
+            "start": self.seconds(START),
+        }
+
+    def _preparation(self) -> float:
+        return self.seconds(PREPARE, START, DISCOVER) - self.seconds(START, DISCOVER)
+
     def settle(self, spent: TimeSpent, total: float) -> None:
         """Sets the seconds that are not counted elsewhere. All add up to ``total``, except
         ``beside`` and ``tail``, which are counted twice. ``lane`` has a lane's seconds without
@@ -79,8 +91,7 @@ class Timeline:
         spent.beside = max(loads + lanes - self.seconds(LOAD, LANE, DISCOVER) + waits, 0.0)
         spent.stage = self.seconds(STAGE)
         spent.lane = max(lanes - spent.stage - spent.extract, 0.0)
-        own = self.seconds(PREPARE, START, DISCOVER) - self.seconds(START, DISCOVER)
-        spent.prepare = max(own - spent.install, 0.0)
+        spent.prepare = max(self._preparation() - spent.install, 0.0)
         named = (
             spent.install + spent.prepare + spent.discover + spent.start + spent.stage + spent.lane
         )

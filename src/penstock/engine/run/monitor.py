@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from penstock.engine.channel.heartbeat import LeaseHeartbeat
-from penstock.engine.channel.mailbox import Mailbox
+from penstock.engine.channel.mailbox import Activity, Mailbox
 from penstock.engine.channel.run_log import RunLog
 from penstock.engine.reporting.accounting import Accounting
 from penstock.engine.serve import Echo
@@ -53,6 +53,7 @@ class RunMonitor:
         self._mailbox, self._progress = mailbox, progress
         self._epochs: list[int] = []
         self._shown_at = 0.0
+        self._activity: Activity | None = None
         self._expected: dict[StreamId | None, Expected] = {}  # last shown
         self._shown: dict[int, set[tuple[str, int, int, int | None]]] = {}  # per epoch, last shown
 
@@ -75,7 +76,7 @@ class RunMonitor:
     def push_started(self, log: Path) -> None:
         """Shows that a destination is being fed, and follows its log file."""
         self._run_log.follow(log)
-        self._progress.phase("push", "the destination is fed")
+        self._phase("push", "the destination is fed")
 
     def fed(self, result: PushResult) -> None:
         self._accounting.fed(result)
@@ -87,6 +88,7 @@ class RunMonitor:
 
     def loaded(self, load: Load, result: LoadResult) -> None:
         self._accounting.loaded(load, result)
+        self._does("extract" if self._epochs else "finish")
         if self._echo is not None:
             self._echo.loaded(load)
 
@@ -110,7 +112,7 @@ class RunMonitor:
         if self._echo is not None:
             self._echo.follow(self._mailbox.states_path(start.epoch))
         streams = counted(len(start.streams), "stream")
-        self._progress.phase("extract", f"lane {start.lane}: {streams}")
+        self._phase("extract", f"lane {start.lane}: {streams}")
         self._accounting.lane_started(start)
 
     def rejected_at_destination(self, rejected: Iterable[tuple[StreamId, int]]) -> None:
@@ -125,7 +127,7 @@ class RunMonitor:
     def segments(self, segments: Sequence[Segment]) -> None:
         self._accounting.segments(segments)
         rows = sum(s.rows for segment in segments for s in segment.slices)
-        self._progress.phase("load", counted(rows, "row"))
+        self._phase("load", counted(rows, "row"))
 
     def stream_planned(self, stream: PlannedStream, *, new: bool) -> None:
         if new:
@@ -143,6 +145,20 @@ class RunMonitor:
         whole = not (outcome.errors or outcome.failed or outcome.cancelled)
         if self._echo is not None and whole and self._accounting.all_in(outcome):
             self._echo.rest()
+
+    def _phase(self, name: str, detail: str) -> None:
+        self._progress.phase(name, detail)
+        self._does(name)
+
+    def _does(self, phase: str) -> None:
+        """Writes to the mailbox, for ``engine.inspect.live``, what the run does."""
+        if self._activity is None:
+            timeline = self._accounting.timeline
+            began = time.time() - (time.monotonic() - timeline.began)
+            self._activity = Activity(phase="", began=began, spent=timeline.before_lanes())
+        if self._activity.phase != phase:
+            self._activity.phase = phase
+            self._mailbox.put_activity(self._activity)
 
     def _show(self) -> None:
         if time.monotonic() - self._shown_at < PROGRESS_SECONDS:

@@ -282,6 +282,7 @@ class Lane:
         return Progress(
             streams=self._events.progress(),
             states=sealer.states,
+            stream_states=[(s.key, n) for s, n in sealer.states_of.items()],
             segments=sealer.segments,
             expected=list(self._events.expected.items()),
         )

@@ -16,6 +16,7 @@ Neighbours: ``engine.worker.lane_events`` feeds it; ``engine.worker.part_writer`
 ``engine.log.log`` keeps what it seals.
 """
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 import msgspec
@@ -94,6 +95,7 @@ class Sealer:
         self._shares = 0  # of everything sealed
         self.segments = 0
         self.states = 0
+        self.states_of: Counter[StreamId] = Counter()
         self._any_status = any_status
         self._write_part = write or ImmediatePartWriter(log)
         self._reports_ends = False
@@ -192,6 +194,8 @@ class Sealer:
         if self._host is not None:
             self._host.state(state)
         scope = state.scope
+        if scope.stream is not None:
+            self.states_of[scope.stream] += 1
         if scope.stream is None:
             self._shared = scope
             streams = self._uncovered

@@ -105,7 +105,8 @@ def run_values(
             for name in ("read", "written", "rejected", "bytes", "states", "sealed")
         },
         "states": (found or {}).get("states"),
-        "times": time_bar(report.get("time")),
+        "times": time_bar((found or {}).get("time") or report.get("time")),
+        "phase": (found or {}).get("phase"),
         "lines": _filtered(report.get("log_lines") or [], level, words),
         "level": level,
         "levels": LEVELS,
