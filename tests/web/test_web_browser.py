@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from web_harness import Pages
 
+from penstock.config.load import load_pipeline
+
 Start = Callable[..., Pages]
 TOKEN = "t0p-s3cret-token"
 
@@ -223,6 +225,37 @@ def test_a_form_works_without_script(pages: Start, browser: Any) -> None:
     plain.close()
 
 
+def wait_for_text(page: Any, words: str) -> None:
+    """Waits until the text of the file has the words."""
+    for _ in range(300):
+        if words in page.input_value("#yaml"):
+            return
+        page.wait_for_timeout(100)
+    raise AssertionError(page.input_value("#yaml"))
+
+
+def test_a_day_is_chosen_and_a_wrong_one_is_refused_in_the_schema_s_words(
+    pages: Start, browser: Any
+) -> None:
+    site = pages()
+    file = site.write(region="eu", token="${T:-x}", auth={"kind": "open"})
+    page = browser.new_context().new_page()
+    page.goto(site.address)
+    to_form(page, site)
+    page.eval_on_selector_all("details", "all => all.forEach(each => each.open = true)")
+    page.fill("[aria-label='choose a day for Since']", "2026-02-28")
+    page.dispatch_event("[aria-label='choose a day for Since']", "change")
+    wait_for_text(page, "2026-02-28T00:00:00Z")
+    page.click("button:has-text('Save') >> nth=0")
+    page.wait_for_selector(".said")
+    found = load_pipeline(file).source.config["since"]
+    assert found == "2026-02-28T00:00:00Z"
+    page.fill("[name='source:since']", "yesterday")
+    page.click("button:has-text('Save') >> nth=0")
+    page.wait_for_selector("text=expected the form YYYY-MM-DDThh:00:00Z")
+    page.context.close()
+
+
 def test_a_file_that_one_has_is_opened(pages: Start, browser: Any, tmp_path: Path) -> None:
     """The first page of an empty folder offers it; every byte of the text is kept."""
     site = pages()
@@ -234,7 +267,7 @@ def test_a_file_that_one_has_is_opened(pages: Start, browser: Any, tmp_path: Pat
     page.goto(site.address)
     page.click("text=Open a file")
     page.set_input_files("#chosen", own)
-    page.wait_for_function("document.getElementById('yaml').value !== ''")
+    wait_for_text(page, "the end")
     page.click("text=Write it")
     page.wait_for_selector("text=eu-shop.yaml is written")
     assert (site.folder / "eu-shop.yaml").read_text() == text

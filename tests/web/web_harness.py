@@ -34,6 +34,9 @@ SPEC = {"documentationUrl": "https://docs.example.com/shop", "connectionSpecific
         "key": {"type": "string", "title": "Key", "airbyte_secret": True}}},
       {"title": "Open", "required": ["kind"], "properties": {"kind": {"const": "open"},
         "note": {"type": "string", "title": "Note"}}}]},
+    "since": {"type": "string", "title": "Since", "format": "date-time", "order": 5,
+      "pattern": "^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:00:00Z$",
+      "pattern_descriptor": "YYYY-MM-DDThh:00:00Z"},
     "tags": {"type": "array", "title": "Tags", "items": {"type": "string"}, "order": 4}}}}
 FIELDS = {"type": "object", "properties": {"id": {"type": "integer"}, "name": {"type": "string"}}}
 def stream(name, key=[["id"]]):

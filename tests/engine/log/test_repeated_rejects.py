@@ -36,9 +36,7 @@ class Rejected:
             stream=stream, disposition=WriteDisposition(mode=DestinationSyncMode.append),
             schema_version=1, generation=0, fills_generation=False,
         )  # fmt: skip
-        return Segment(
-            id=SegmentId(epoch, 1), lane=0, scope=None, slices=(share,), rejects=(path,)
-        )
+        return Segment(id=SegmentId(epoch, 1), lane=0, scope=None, slices=(share,), rejects=(path,))
 
     def keep(self, folder: Path, epoch: int, *bodies: bytes, stream: StreamId = ORDERS) -> None:
         self._put(folder / f"{epoch:08d}-000001.jsonl", bodies, stream)

@@ -455,3 +455,31 @@ def test_l10_a_fault_never_shows_an_address_with_a_token() -> None:
         with pytest.raises(ConfigError) as caught:
             validate_config(spec, {"url": "https://host/x?token=hunter2"}, "airbyte_secret")
         assert "hunter2" not in str(caught.value) + str(caught.value.as_dict())
+
+
+@pytest.mark.parametrize(
+    ("described", "expected"),
+    [
+        ({"pattern_descriptor": "YYYY-MM-DD"}, "expected the form YYYY-MM-DD"),
+        ({"pattern_descriptor": 7}, "does not match"),
+        ({}, "does not match"),
+    ],
+)
+def test_a_pattern_is_reported_in_the_schema_s_words(
+    described: dict[str, Any], expected: str
+) -> None:
+    """Airbyte's ``pattern_descriptor``, also in a branch and behind a reference."""
+    day = {"type": "string", "pattern": "^[0-9]{4}-[0-9]{2}-[0-9]{2}$", **described}
+    branch = {"properties": {"kind": {"const": "b"}, "day": {"$ref": "#/definitions/day"}}}
+    schema = {
+        "definitions": {"day": day},
+        "properties": {"day": day, "of": {"oneOf": [branch]}},
+    }
+    for config, where in (
+        ({"day": "yesterday"}, "day"),
+        ({"of": {"kind": "b", "day": "yesterday"}}, "of.day"),
+    ):
+        with pytest.raises(ConfigError) as failure:
+            validate_config(ConnectorSpec(protocol="any", config_schema=schema), config, WORD)
+        (problem,) = failure.value.problems
+        assert where in problem and expected in problem

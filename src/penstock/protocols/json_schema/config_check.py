@@ -311,8 +311,22 @@ class _Faults:
         elif kind == "type":
             types = " or ".join(cast(list[str], error.kind.types))
             yield f"{where}: expected {types}, not {_type_word(error.instance)}{got}"
+        elif kind == "pattern" and (form := self._described_form(error)):
+            yield f"{where}: expected the form {form}{got}"
         else:
             yield f"{where}: {error.message}{got}"
+
+    def _described_form(self, error: Any) -> str:
+        """Returns the schema's words for its pattern (Airbyte's ``pattern_descriptor``); empty: it
+        has none."""
+        node: Any = self._schema
+        for step in list(error.schema_path)[:-1]:
+            try:
+                node = node[step]
+            except (KeyError, IndexError, TypeError):
+                return ""
+        words = cast(dict[str, Any], node).get("pattern_descriptor")
+        return " ".join(words.split())[:200] if isinstance(words, str) else ""
 
     def _alternatives(self, error: Any, contexts: list[list[Any]]) -> Iterator[str]:
         """Yields the faults of the branch whose discriminator matches; where none matches, the

@@ -29,16 +29,20 @@ document.documentElement.classList.add("script");
   document.addEventListener("submit", function (event) {
     if (event.target.closest("#editor, form[data-saves]")) unsaved = false;
   });
-  // The text of a chosen file goes into its field.
-  document.addEventListener("change", function (event) {
-    const into = event.target.dataset && document.getElementById(event.target.dataset.into);
-    if (into && event.target.files.length) {
-      event.target.files[0].text().then(function (text) {
+  // The text of a chosen file, or a chosen day, goes into its field before the form is sent.
+  function choose(event) {
+    const from = event.target;
+    const into = from.dataset && document.getElementById(from.dataset.into);
+    if (into && from.type === "date" && from.value) {
+      into.value = from.value + (from.dataset.form === "time" ? "T00:00:00Z" : "");
+    } else if (into && from.files && from.files.length) {
+      from.files[0].text().then(function (text) {
         into.value = text;
         unsaved = true;
       });
     }
-  });
+  }
+  document.addEventListener("change", choose, true);
   window.addEventListener("beforeunload", function (event) {
     if (unsaved) event.preventDefault();
   });
