@@ -121,6 +121,34 @@ def test_a_change_touches_its_own_lines_and_both_directions_agree(pages: Start) 
     assert file.read_text() == wanted.replace("rows: 12", "rows: 13")
 
 
+def test_another_end_is_taken_and_all_else_stays(pages: Start) -> None:
+    site = pages(T="right-token").enter()
+    file = site.folder / "shop.yaml"
+    had = file_of(site, CONFIGS["as the schema has it"], MORE)
+    had = had.replace("use: parquet:./lake", "use: parquet  # ours\n  config: { path: ./lake }")
+    file.write_text(had)
+
+    def taken(role: str, use: str, **more: str) -> tuple[int, str]:
+        given = PageForms(site.edit_page()).sent(ADDRESS)
+        given |= {f"use#{role}": [use], "do": [f"use:{role}"]}
+        answered = site.ask(ADDRESS, "POST", {**given, **more})
+        return answered.status, answered.text
+
+    wanted = had.replace("parquet  # ours\n  config: { path: ./lake }", "delta:./other  # ours")
+    assert taken("destination", "delta:./other")[0] == 303
+    assert file.read_text() == wanted
+    # with a change of a field beside it; the same program under another name
+    assert taken("source", f"{site.source} ", **{"source:rows": "12"})[0] == 303
+    assert file.read_text() == wanted.replace("rows: 10", "rows: 12")
+    before = file.read_text()
+    for role, use in (("source", "delta:./lake"), ("source", "parquet:"), ("source", "")):
+        status, shown = taken(role, use)
+        assert status in (200, 400) and file.read_text() == before, shown
+    assert taken("destination", "delta:./x", mark="0" * 64)[0] == 409
+    assert taken("destination", "delta:./x", **{"source:rows": "many"})[0] == 200
+    assert file.read_text() == before
+
+
 def test_a_fault_stands_beside_its_field_before_anything_is_saved(pages: Start) -> None:
     site = pages(T="right-token").enter()
     file = site.folder / "shop.yaml"

@@ -333,12 +333,16 @@ def posted(site: Site, request: Request, form: Form) -> Response:
     by_script = bool(
         request.headers.get("hx-request")
     )  # sends the last button too, and never saves
-    save = do in ("save", "check", "discover") and not by_script and not any(edits.typed.values())
+    taken = _taken(form, do)
+    save = taken is not None or do in ("save", "check", "discover")
+    save = save and not by_script and not any(edits.typed.values())
     if not save:
         template = "edit_part.html" if by_script else "edit.html"
         shown = _values(site, file, edits, one(form, "mark", read.mark), ends)
         return site.page(request, template, shown)
     try:
+        if taken is not None:
+            edits.text = edited(edits.text, _of_another(*taken, ends))
         site.workspace.refuse_change(file, one(form, "mark"))
         secret_file.store(site.workspace.folder, edits.secrets)
         if edits.text != read.text:
@@ -348,11 +352,33 @@ def posted(site: Site, request: Request, form: Form) -> Response:
         edits.secrets = {}  # never sent back, so that they are not there
         shown = {**_values(site, file, edits, read.mark, ends), "error": error}
         return site.page(request, "edit.html", shown, 409 if e.code == "ui.changed" else 400)
+    if taken is not None:  # another connector was named, so it is started
+        return go(site.jobs.address(_start_asking(site, file, values_of(edits.text))))
     if do == "check":
         return planned.start_check(site, file)
     if do == "discover":
         return streams.start_discover(site, file)
     return go(at("p", file, "edit"), f"{file} is saved.")
+
+
+def _taken(form: Form, do: str) -> tuple[str, str] | None:
+    """Returns the role and the name of another connector that the user wants; None: none."""
+    role = do.removeprefix("use:")
+    named = one(form, f"use#{role}").strip()
+    return (role, named) if do == f"use:{role}" and role in dict(ENDS) and named else None
+
+
+def _of_another(role: str, use: str, ends: list[EditedEnd]) -> dict[tuple[str, ...], Any]:
+    """Returns the changes to a file for another connector. A table's path is in its name. Raises
+    ``ConfigError`` for a name that no connector can have."""
+    (source_reference if role == "source" else reference)(use)
+    end = next(each for each in ends if each.role == role)
+    paths = is_table(use) or is_table(end.use)
+    config = {k: v for k, v in end.config.items() if k != "path"} if paths else end.config
+    made: dict[tuple[str, ...], Any] = {(role, "use"): use}
+    if not same(config, end.config):
+        made[role, "config"] = config or None
+    return made
 
 
 def _not_saved(error: ConfigError, *, typed: bool) -> dict[str, Any]:
