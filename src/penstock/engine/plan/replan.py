@@ -99,7 +99,7 @@ class Planner:
             planned = as_shown(planned, newest.required, newest.frame_types)
         notes = table_notes(planned, rules, known.columns.get(stream_id, {}))
         if ask.missing is not None:
-            notes = undeclared_notes(planned, ask.missing)
+            notes = undeclared_notes(planned, ask.missing, to_tables=rules.merges)
         elif before is not None and ask.fresh:
             notes += _first_key(planned, before)
         if before is None:

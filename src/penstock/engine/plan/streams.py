@@ -246,8 +246,9 @@ def table_notes(stream: PlannedStream, rules: StreamRules, columns: Mapping[str,
     return notes + _deletes_held_back(stream, rules.package) + _left_out_unknown(stream)
 
 
-def undeclared_notes(stream: PlannedStream, made: MissingColumns) -> list[str]:
-    """Returns notes about columns for properties that the stream's schema does not declare."""
+def undeclared_notes(stream: PlannedStream, made: MissingColumns, *, to_tables: bool) -> list[str]:
+    """Returns notes about columns for properties that the stream's schema does not declare.
+    ``to_tables``: the destination is tables; a connector gets these properties as they came."""
     has = {f.source: f.name for f in stream.schema.fields if f.source in made.names}
     marked = has.pop(stream.mark or "", None)
     names = [*has.values(), *([EXTRA] if made.extra and stream.schema.extra is not None else [])]
@@ -257,6 +258,12 @@ def undeclared_notes(stream: PlannedStream, made: MissingColumns) -> list[str]:
     ]  # fmt: skip
     if not names:
         return notes
+    if not to_tables and names == [EXTRA]:
+        return [
+            *notes,
+            f"stream {stream.id}: its records have properties that its schema does not declare; the"
+            " destination gets them from now on (`undeclared: drop` of the stream leaves them out)",
+        ]
     shown = ", ".join(names[:_SHOWN]) + (", ..." if len(names) > _SHOWN else "")
     return [
         *notes,
