@@ -612,7 +612,7 @@ class _LoadCommit:
             compared = self._version() if compares else None
             newest = load_frame.newest_beside(shaped, table, load, columns.fields)
             newest = newest.drop(load_frame.ARRIVAL)
-            return self._merge(newest, old, columns.fields, compared)
+            return self._merge(newest, shaped, old, columns.fields, compared)
         newest = load_frame.newest(shaped, load, columns.fields).drop(load_frame.ARRIVAL)
         found = self._counted(newest, columns.fields)
         kept = newest.drop(TWO).filter(f"NOT ({load_frame.deleted_sql(load, columns.fields)})")
@@ -815,17 +815,18 @@ class _LoadCommit:
     def _merge(
         self,
         newest: "DataFrame",
+        sent: "DataFrame",
         old: Sequence[Field],
         target: Sequence[Field],
         compared: int | None,
     ) -> LoadResult:
-        """Merges the load by a MERGE statement. ``compared``: the version of the table whose rows
-        the load's were compared with; None: the statement compares them. Raises
-        :class:`CommitConflict`."""
+        """Merges the load by a MERGE statement. ``sent``: all its rows. ``compared``: the
+        version of the table whose rows the load's were compared with; None: the statement compares
+        them. Raises :class:`CommitConflict`."""
         load = self.load
         # a column that the table lacks is NULL in its rows
         theirs = (load_frame.path_sql(old, path, "t") or "NULL" for path in load.primary_key)
-        source, ours, extra = self._matched(newest, old, target)
+        source, ours, extra = self._matched(newest, sent, old, target)
         keys = zip(ours, theirs, strict=True)
         deleted = load_frame.deleted_sql(load, target, "s")
         newer = load_frame.replaces_sql(load, old, target)
@@ -864,7 +865,11 @@ class _LoadCommit:
         return self._with_counts(done, found, max(0, older))
 
     def _matched(
-        self, newest: "DataFrame", old: Sequence[Field], target: Sequence[Field]
+        self,
+        newest: "DataFrame",
+        sent: "DataFrame",
+        old: Sequence[Field],
+        target: Sequence[Field],
     ) -> "tuple[DataFrame, list[str], str]":
         """Returns the rows ``s`` of a merge, their expressions for the keys of the table's rows,
         and a condition: the row also replaces another row of its key."""
@@ -872,7 +877,7 @@ class _LoadCommit:
         if not mixed_keys(load):
             return newest, load_frame.key_sql(load, target, "s"), "false"
         table, keys = self._rows_as(old, target), load_frame.key_sql(load, target)
-        rows = other_forms.matched(newest, table, load, keys)
+        rows = other_forms.matched(newest, sent, table, load, keys)
         return rows, other_forms.match_sql(load, "s"), f"s.{other_forms.EXTRA}"
 
     def _needless(

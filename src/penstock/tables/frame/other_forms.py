@@ -32,10 +32,15 @@ def _same(one: "DataFrame", other: "DataFrame", names: Sequence[tuple[str, str]]
 
 
 def _pairs(
-    rows: "DataFrame", table: "DataFrame", load: TableLoad, keys: Sequence[str]
+    rows: "DataFrame",
+    sent: "DataFrame",
+    table: "DataFrame",
+    load: TableLoad,
+    keys: Sequence[str],
 ) -> "DataFrame":
     """Pairs keys of the load's ``rows`` with the keys of ``table`` in the other form that no row of
-    the load has unchanged. ``keys``: expressions of both."""
+    the load has unchanged. ``sent``: all rows of the load, also those that are older than the
+    table's. ``keys``: expressions of all."""
     from pyspark.sql import functions as F
 
     mixed, count = mixed_keys(load), len(keys)
@@ -49,8 +54,9 @@ def _pairs(
         return plain.distinct().withColumns(made)
 
     loaded, had = keyed(rows, ours, of_load), keyed(table, theirs, of_table)
-    as_is = _same(had, loaded, [*zip(theirs, ours, strict=True)])
-    had = had.join(loaded, as_is, "left_anti")
+    unchanged = loaded if sent is rows else keyed(sent, ours, of_load)
+    as_is = _same(had, unchanged, [*zip(theirs, ours, strict=True)])
+    had = had.join(unchanged, as_is, "left_anti")
     in_form = _same(loaded, had, [*zip(forms, forms, strict=True)])
     return loaded.join(had, in_form).select(*ours, *theirs)
 
@@ -65,7 +71,7 @@ def rekeyed(
     mixed = mixed_keys(load)
     if not mixed:
         return table
-    pairs = _pairs(rows, table, load, keys)
+    pairs = _pairs(rows, rows, table, load, keys)
     ours, theirs = (_names(p, len(keys)) for p in (_OURS, _THEIRS))
     same = (F.expr(k).eqNullSafe(pairs[t]) for k, t in zip(keys, theirs, strict=True))
     found = table.join(F.broadcast(pairs), functools.reduce(operator.and_, same), "left")
@@ -81,11 +87,15 @@ def match_sql(load: TableLoad, alias: str) -> list[str]:
 
 
 def matched(
-    newest: "DataFrame", table: "DataFrame", load: TableLoad, keys: Sequence[str]
+    newest: "DataFrame",
+    sent: "DataFrame",
+    table: "DataFrame",
+    load: TableLoad,
+    keys: Sequence[str],
 ) -> "DataFrame":
     """Returns the ``newest`` rows of a load with the key of the table's row that each replaces
-    (:data:`MATCH`). Repeats a row, with :data:`EXTRA`, for each other row of its key in the
-    table."""
+    (:data:`MATCH`). ``sent``: as in :func:`_pairs`. Repeats a row, with :data:`EXTRA`, for
+    each other row of its key in the table."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
@@ -95,7 +105,7 @@ def matched(
     own = newest.select(*(F.expr(k).alias(n) for k, n in zip(keys, ours, strict=True)))
     exact = own.join(had.distinct(), _same(own, had, [*zip(ours, theirs, strict=True)]))
     found = exact.select(*ours, *theirs, F.lit(0).alias("rank")).unionByName(
-        _pairs(newest, table, load, keys).withColumn("rank", F.lit(1))
+        _pairs(newest, sent, table, load, keys).withColumn("rank", F.lit(1))
     )
     turn = F.row_number().over(Window.partitionBy(*ours).orderBy("rank", *theirs))
     found = found.withColumn(EXTRA, turn > 1)
