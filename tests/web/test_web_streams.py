@@ -206,3 +206,16 @@ def test_many_get_a_key_and_a_cursor_where_their_catalog_has_them(site: Pages) -
     people = load_pipeline(file).stream_settings(StreamId(None, "people"))
     assert people is not None and people.primary_key is None  # its own key stays
     assert people.cursor_field == ("name",)
+
+
+def test_a_stream_with_an_entry_of_its_own_is_left_out_beside_every_stream(site: Pages) -> None:
+    file, before = opened(site, '    - "*"\n    - { name: orders, mode: mirror }\n')
+    form = form_of(site.ask("/p/shop.yaml/streams").text)
+    assert form["which"] == ["every"] and len(form["chosen"]) == 14
+    done = save(site, {"chosen": [name for name in form["chosen"] if name != "orders"]})
+    assert "13+are+read" in done.headers["location"]
+    made = load_pipeline(file).source
+    assert made.exclude == ("orders",) and "{ name: orders, mode: mirror }" in file.read_text()
+    assert "orders" not in form_of(site.ask("/p/shop.yaml/streams").text)["chosen"]
+    again = save(site, {"chosen": form["chosen"]})
+    assert "14+are+read" in again.headers["location"] and file.read_text() == before

@@ -36,13 +36,15 @@ class PropertyFacts:
         self.required = property_.required
         self.choices: tuple[Any, ...] = tuple(self.node.get("enum") or ())
         self.kind = _kind(self.node)
+        self.named_secret = any(_BY_NAME in node for node in nodes)
+        """Whether its name is that of a secret, also of a list of them."""
         if secret_word is None:
             shown = self.choices or not self.node.keys().isdisjoint(("const", "default"))
             marked = self.kind == "string" and not shown
         else:
             marked = any(node.get(secret_word) is True for node in nodes)
             text = self.kind == "string" and not self.choices and not self.node.get("default")
-            marked = marked or (text and any(_BY_NAME in node for node in nodes))
+            marked = marked or (text and self.named_secret)
         self.secret = marked or any(node.get("writeOnly") is True for node in nodes)
 
     @property

@@ -69,7 +69,8 @@ def input_name(prefix: str, path: Path) -> str:
 class FormBuilder:
     """Builds the form of one part of a file. ``word``: marks secrets, as of a protocol package;
     ``known``: the variables that have values; ``faults``: by path, as deep as known; ``hidden``:
-    texts that are secret; ``turns``: of lists, by the names of their inputs."""
+    texts that are secret; ``turns``: of lists, by the names of their inputs; ``unread``:
+    typed JSON that is invalid, which its field shows."""
 
     def __init__(
         self,
@@ -80,9 +81,10 @@ class FormBuilder:
         faults: Mapping[Path, Sequence[str]] | None = None,
         hidden: AbstractSet[str] = frozenset(),
         turns: Mapping[str, str] | None = None,
+        unread: Mapping[Path, str] | None = None,
     ) -> None:
         self._root, self._word, self._prefix = schema, word, prefix
-        self._faults, self._turns = dict(faults or {}), turns or {}
+        self._faults, self._turns, self._unread = dict(faults or {}), turns or {}, unread or {}
         self._drawing = Drawing(known, hidden)
         self._taken: set[Path] = set()
         self._left = MOST_FIELDS
@@ -136,7 +138,7 @@ class FormBuilder:
             group=str(node.get("group") or ""),
             help=rich_text(node.get("description")),
             hint=_hint(node),
-            value=drawn.text,
+            value=self._unread.get(path, drawn.text),
             checked=drawn.checked,
             unset=drawn.unset,
             radio=node.get("display_type") == "radio",

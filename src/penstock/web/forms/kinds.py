@@ -159,6 +159,9 @@ class Shape:
         if not isinstance(items, dict):
             return FieldKind.json
         item = self._inner(root, items, word, depth)
+        if self.facts.named_secret and item.kind is FieldKind.text:
+            self.facts.secret = True
+            item = self._inner(root, items, word, depth)
         match item.kind:
             case FieldKind.choice:
                 return FieldKind.choices

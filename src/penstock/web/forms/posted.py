@@ -29,7 +29,7 @@ _MOST_ITEMS = 100_000
 class PostedForm:
     """Reads one part of a file. ``given``: every input by its name; ``do``: a button of a list:
     ``add:NAME``, ``drop:NAME:PLACE``. ``secrets``: typed ones, by path; ``faults``: invalid JSON
-    and numbers; ``turns``: of the lists."""
+    and numbers; ``unread``: the typed JSON that is invalid, by path; ``turns``: of the lists."""
 
     def __init__(
         self, schema: Any, word: str | None, prefix: str, given: Mapping[str, Sequence[str]],
@@ -42,6 +42,7 @@ class PostedForm:
         self._left = MOST_FIELDS
         self.secrets: dict[Path, str] = {}
         self.faults: dict[Path, list[str]] = {}
+        self.unread: dict[Path, str] = {}
         self.turns: dict[str, str] = {}
 
     def read(self, current: Mapping[str, Any]) -> dict[str, Any]:
@@ -140,6 +141,7 @@ class PostedForm:
                 return json.loads(text)
             except ValueError as e:
                 self.faults.setdefault(path, []).append(f"this is not JSON: {e}")
+                self.unread[path] = text
                 return current
         if loose and not isinstance(current, str) and text in ("true", "false"):
             return text == "true"

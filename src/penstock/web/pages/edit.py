@@ -70,12 +70,14 @@ class DrawnForm:
 @dataclass(slots=True)
 class Edits:
     """The changes that the browser sent. ``text``: the file's text, changed; ``typed``: faults of
-    inputs, by the prefix of the form; ``secrets``: by their variables; ``turns``: of lists."""
+    inputs, by the prefix of the form; ``unread``: invalid JSON, likewise; ``secrets``: by their
+    variables; ``turns``: of lists."""
 
     text: str
     typed: dict[str, dict[Path, list[str]]] = field(
         default_factory=dict[str, dict[Path, list[str]]]
     )
+    unread: dict[str, dict[Path, str]] = field(default_factory=dict[str, dict[Path, str]])
     secrets: dict[str, str] = field(default_factory=dict[str, str])
     turns: dict[str, str] = field(default_factory=dict[str, str])
 
@@ -232,7 +234,9 @@ def _values(
             faults = {p: f for p, f in found.items() if not _names(_at(end.config, p), missing)}
             faults |= edits.typed.get(end.role, {})
         schema, word, listed = schema_of_form(end.asked)
-        builder = FormBuilder(schema, word, end.role, known, faults, hidden, edits.turns)
+        builder = FormBuilder(
+            schema, word, end.role, known, faults, hidden, edits.turns, edits.unread.get(end.role)
+        )
         fields = builder.fields(end.config)
         groups, end.listed = _groups(schema, fields), listed
         end.form = DrawnForm(end.role, end.role, fields, builder.left_faults(), groups)
@@ -251,7 +255,9 @@ def _drawn_parts(
         prefix = ".".join(part.steps)
         spec = ConnectorSpec(protocol="penstock", config_schema=part.schema)
         faults = _faults(spec, part.value, "") | edits.typed.get(prefix, {})
-        builder = FormBuilder(part.schema, "", prefix, known, faults, hidden, edits.turns)
+        builder = FormBuilder(
+            part.schema, "", prefix, known, faults, hidden, edits.turns, edits.unread.get(prefix)
+        )
         fields = builder.fields(part.value)
         left = builder.left_faults()
         made.append(
@@ -414,7 +420,7 @@ def _edits(site: Site, file: str, text: str, ends: list[EditedEnd], form: Form, 
             )  # fmt: skip
             edits.secrets[name] = secret
             _put(made, path, f"${{{name}}}")
-        edits.typed[end.role] = sent.faults
+        edits.typed[end.role], edits.unread[end.role] = sent.faults, sent.unread
         edits.turns |= sent.turns
         if not same(made, end.config):
             changes[end.role, "config"] = made
@@ -423,7 +429,7 @@ def _edits(site: Site, file: str, text: str, ends: list[EditedEnd], form: Form, 
         prefix = ".".join(part.steps)
         sent = PostedForm(part.schema, "", prefix, form, do, known=known, hidden=hidden)
         made = sent.read(part.value)
-        edits.typed[prefix] = sent.faults
+        edits.typed[prefix], edits.unread[prefix] = sent.faults, sent.unread
         edits.turns |= sent.turns
         if not same(made, part.value):
             changes[part.steps] = part.written(made, values)

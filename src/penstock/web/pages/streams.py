@@ -138,16 +138,24 @@ class _Chosen:
         best = max(fits, key=lambda f: (bool(f[0].namespace), len(f[0].name)), default=None)
         return None if best is None else best[1]
 
+    def takes_by_pattern(self, stream: StreamId, besides: int) -> bool:
+        """Returns whether a pattern at another place applies to the stream."""
+        return any(n != besides and o.matches(stream) for o, n in self._patterns)
+
     def entry(self, place: int | None) -> Entry:
         """Returns an entry as a mapping."""
         return {} if place is None else _entry((self.listed or [])[place])
 
     def leaves_out(self, stream: StreamId) -> bool:
         """Returns whether ``exclude`` names the stream."""
-        return any(StreamOptions(name=name).matches(stream) for name in self.excluded)
+        return _leaves_out(self.excluded, stream)
 
     def _at(self, place: int) -> StreamOptions:
         return _options(self.entry(place))
+
+
+def _leaves_out(excluded: Sequence[str], stream: StreamId) -> bool:
+    return any(StreamOptions(name=name).matches(stream) for name in excluded)
 
 
 def _entry(given: Any) -> Entry:
@@ -313,7 +321,7 @@ class _Edit:
     def _include(self, stream: KnownStream) -> None:
         own = {stream.name, str(stream.id)}
         self._excluded = [name for name in self._excluded if name not in own]
-        if any(StreamOptions(name=name).matches(stream.id) for name in self._excluded):
+        if _leaves_out(self._excluded, stream.id):
             raise ConfigError(
                 f"a pattern of source.exclude leaves out {stream.id!s}", code="ui.text",
                 hint="change `exclude` in the text of the file",
@@ -339,9 +347,11 @@ class _Edit:
             place = self._places[id_]
             alone = place is not None and self._users[place] == 1
             alone = alone and not _options(self._had.entry(place)).is_pattern
-            if alone:
-                assert place is not None
-                own[place] = entry
+            if alone and place is not None:
+                if entry is None and self._had.takes_by_pattern(id_, place):
+                    self._excluded.append(str(id_))  # its entry stays, with its settings
+                else:
+                    own[place] = entry
             elif entry is not None:
                 added.append(_short(entry))
             elif place is not None:
@@ -354,7 +364,7 @@ class _Edit:
         count = 0
         for id_, place in self._places.items():
             had = self._had.listed is None or place is not None
-            was = had and not self._had.leaves_out(id_)
+            was = had and not _leaves_out(self._excluded, id_)
             count += (id_ in self._new and self._new[id_] is not None) or (
                 was and id_ not in self._new
             )
