@@ -23,6 +23,7 @@ from penstock.terminal import format as text
 from penstock.terminal.error_view import DescribedError
 from penstock.terminal.output import Output
 from penstock.web.connector_specs import ConnectorSpecs
+from penstock.web.held_forms import HeldForms
 from penstock.web.hidden_text import HiddenTexts
 from penstock.web.jobs import Jobs
 from penstock.web.workspace import Workspace
@@ -43,6 +44,7 @@ class Site:
         self.specs = ConnectorSpecs(self.home)
         self.catalogs: dict[str, Any] = {}
         self.hidden = HiddenTexts(self.specs)
+        self.held = HeldForms()
         self.open_streams = 0
         self._templates = Environment(
             loader=PackageLoader("penstock.web"), autoescape=True, undefined=StrictUndefined,

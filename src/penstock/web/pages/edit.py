@@ -28,9 +28,10 @@ from penstock.web import secret_file
 from penstock.web.connector_specs import is_table, schema_of_form
 from penstock.web.file_edit import edited, values_of, with_breaks_of
 from penstock.web.file_parts import named_secrets, parts_of
-from penstock.web.forms.fields import FormBuilder, FormField, Path
+from penstock.web.forms.fields import FormBuilder, FormField, Path, input_name
 from penstock.web.forms.posted import PostedForm
 from penstock.web.jobs import Job, JobObserver, done_by
+from penstock.web.merged_values import ABSENT, merged
 from penstock.web.pages import planned, streams
 from penstock.web.site import Form, Site, at, file_of, go, one, shown_error
 from penstock.web.workspace import FileText
@@ -71,7 +72,8 @@ class DrawnForm:
 class Edits:
     """The changes that the browser sent. ``text``: the file's text, changed; ``typed``: faults of
     inputs, by the prefix of the form; ``unread``: invalid JSON, likewise; ``secrets``: by their
-    variables; ``turns``: of lists."""
+    variables; ``inputs``: likewise by their inputs; ``turns``: of lists; ``changes``: of the file's
+    values, by their place."""
 
     text: str
     typed: dict[str, dict[Path, list[str]]] = field(
@@ -79,7 +81,9 @@ class Edits:
     )
     unread: dict[str, dict[Path, str]] = field(default_factory=dict[str, dict[Path, str]])
     secrets: dict[str, str] = field(default_factory=dict[str, str])
+    inputs: dict[str, str] = field(default_factory=dict[str, str])
     turns: dict[str, str] = field(default_factory=dict[str, str])
+    changes: dict[Path, Any] = field(default_factory=dict[Path, Any])
 
 
 # -- a new file
@@ -146,7 +150,9 @@ def edit(site: Site, request: Request) -> Response:
         return _as_text(site, request, file, read, e)
     if isinstance(ends, tuple):  # viewing a page starts no connector
         return _as_text(site, request, file, read, ask=ends[0])
-    return site.page(request, "edit.html", _values(site, file, Edits(read.text), read.mark, ends))
+    site.held.keep_text(read.mark, read.text)
+    values = _values(site, file, Edits(read.text), read.mark, ends)
+    return site.page(request, "edit.html", {**values, "form_id": site.held.new_id(), "held": []})
 
 
 def ends_of(
@@ -333,20 +339,31 @@ def _secrets(values: Mapping[str, Any], ends: list[EditedEnd]) -> set[str]:
 
 def posted(site: Site, request: Request, form: Form) -> Response:
     file, do = file_of(request), one(form, "do")
+    id_ = one(form, "form") or site.held.new_id()
+    lost = [name for name in form.get("held", ()) if name not in site.held.of(id_).inputs]
+    form = site.held.filled(id_, form, do)
     read = site.workspace.text(file)
-    ends = _ends_of_form(site, file, values_of(read.text))
-    edits = _edits(site, file, read.text, ends, form, do)
+    edits, ends = _edits_now(site, file, read, form, do)
     by_script = bool(
         request.headers.get("hx-request")
     )  # sends the last button too, and never saves
+    # after a script's request the fields of secrets have what was typed
+    site.held.hold(id_, {} if by_script else edits.inputs, edits.secrets)
+    held = {"form_id": id_, "held": [*site.held.of(id_).inputs]}
     taken = _taken(form, do)
     save = taken is not None or do in ("save", "check", "discover")
     save = save and not by_script and not any(edits.typed.values())
+    lost = [name for name in lost if not one(form, name)]
     if not save:
         template = "edit_part.html" if by_script else "edit.html"
         shown = _values(site, file, edits, one(form, "mark", read.mark), ends)
-        return site.page(request, template, shown)
+        return site.page(request, template, {**shown, **held})
     try:
+        if lost:
+            raise ConfigError(
+                "the pages were started again since secrets were typed into this form",
+                code="ui.held", hint="type them again: " + ", ".join(lost),
+            )  # fmt: skip
         if taken is not None:
             edits.text = edited(edits.text, _of_another(*taken, ends))
         site.workspace.refuse_change(file, one(form, "mark"))
@@ -354,10 +371,10 @@ def posted(site: Site, request: Request, form: Form) -> Response:
         if edits.text != read.text:
             site.workspace.save(file, edits.text, one(form, "mark"))
     except ConfigError as e:
-        error = _not_saved(e, typed=bool(edits.secrets))
-        edits.secrets = {}  # never sent back, so that they are not there
-        shown = {**_values(site, file, edits, read.mark, ends), "error": error}
+        shown = {**_values(site, file, edits, read.mark, ends), **held, "error": _not_saved(e)}
+        site.held.keep_text(read.mark, read.text)
         return site.page(request, "edit.html", shown, 409 if e.code == "ui.changed" else 400)
+    site.held.drop(id_)
     if taken is not None:  # another connector was named, so it is started
         return go(site.jobs.address(_start_asking(site, file, values_of(edits.text))))
     if do == "check":
@@ -387,18 +404,35 @@ def _of_another(role: str, use: str, ends: list[EditedEnd]) -> dict[tuple[str, .
     return made
 
 
-def _not_saved(error: ConfigError, *, typed: bool) -> dict[str, Any]:
-    """Returns the error of a form that was not saved, which the page shows again as it was sent.
-    ``typed``: secrets were typed into it."""
+def _not_saved(error: ConfigError) -> dict[str, Any]:
+    """Returns the error of a form that was not saved, which the page shows again as it was sent."""
     shown = shown_error(error)
     if error.code == "ui.changed":
         shown["hint"] = (
-            "nothing was saved. The form has your values over those of the file now: look at the "
+            "nothing was saved. The form has your changes over the file as it is now: look at the "
             "file's text next to it, and save again"
         )
-    if typed:
-        shown["hint"] = f"{shown['hint'] or 'mend it, and save again'}. Type the secrets again"
     return shown
+
+
+def _edits_now(
+    site: Site, file: str, read: FileText, form: Form, do: str
+) -> tuple[Edits, list[EditedEnd]]:
+    """Returns what the browser changed, in the text as it is now, and both ends of the file. Where
+    the file has changed since the form was made, only what the form changed is changed."""
+    before = site.held.text(one(form, "mark", read.mark))
+    if before is None or before == read.text:
+        ends = _ends_of_form(site, file, values_of(read.text))
+        return _edits(site, file, read.text, ends, form, do), ends
+    had, now = values_of(before), values_of(read.text)
+    edits = _edits(site, file, before, _ends_of_form(site, file, had), form, do)
+    changes: dict[Path, Any] = {}
+    for steps, mine in edits.changes.items():
+        theirs = _at(now, steps)
+        made = merged(_at(had, steps), mine, ABSENT if theirs is None else theirs)
+        changes[steps] = None if made is ABSENT else made
+    edits.text = edited(read.text, changes)
+    return edits, _ends_of_form(site, file, values_of(edits.text))
 
 
 def _edits(site: Site, file: str, text: str, ends: list[EditedEnd], form: Form, do: str) -> Edits:
@@ -419,6 +453,7 @@ def _edits(site: Site, file: str, text: str, ends: list[EditedEnd], form: Form, 
                 (end.role, *path), _at(end.config, path),
             )  # fmt: skip
             edits.secrets[name] = secret
+            edits.inputs[input_name(end.role, path)] = secret
             _put(made, path, f"${{{name}}}")
         edits.typed[end.role], edits.unread[end.role] = sent.faults, sent.unread
         edits.turns |= sent.turns
@@ -433,7 +468,7 @@ def _edits(site: Site, file: str, text: str, ends: list[EditedEnd], form: Form, 
         edits.turns |= sent.turns
         if not same(made, part.value):
             changes[part.steps] = part.written(made, values)
-    edits.text = edited(text, changes)
+    edits.text, edits.changes = edited(text, changes), changes
     return edits
 
 
@@ -484,10 +519,21 @@ def save_text(site: Site, request: Request, form: Form) -> Response:
     read = site.workspace.text(file)
     try:
         text = with_breaks_of(read.text, site.hidden.restore(typed))
+        site.workspace.refuse_change(file, mark)
+        _store_typed(site, one(form, "form"), text)
         site.workspace.save(file, text, mark)
     except ConfigError as e:
         return _as_text(site, request, file, FileText(read.text, mark), e, typed=typed)
     return go(at("p", file, "edit"), f"{file} is saved.")
+
+
+def _store_typed(site: Site, id_: str, text: str) -> None:
+    """Stores the secrets that were typed into the form next to a text which names their
+    variables. Raises ``ConfigError``."""
+    folder = site.workspace.folder
+    named = {*_REFERENCE.findall(text)} - secret_file.known_variables(folder)
+    typed = site.held.of(id_).variables
+    secret_file.store(folder, {name: v for name, v in typed.items() if name in named})
 
 
 ROUTES = [

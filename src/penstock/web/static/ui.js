@@ -26,7 +26,15 @@ document.documentElement.classList.add("script");
     if (event.target.closest("#editor")) typed = true;
     if (event.target.closest("#editor, form[data-saves]")) unsaved = true;
   });
+  const unsavedText = "The text of the file has changes that are not saved. Save the text first, or load the page again.";
   document.addEventListener("submit", function (event) {
+    const text = document.getElementById("yaml");
+    if (text && text.value !== text.defaultValue && event.target.closest("#editor") && !event.target.contains(text)) {
+      event.preventDefault();
+      trouble(unsavedText);
+      window.scrollTo(0, 0);
+      return;
+    }
     if (event.target.closest("#editor, form[data-saves]")) unsaved = false;
   });
   // The text of a chosen file, or a chosen day, goes into its field before the form is sent.
@@ -60,7 +68,7 @@ document.documentElement.classList.add("script");
       const text = document.getElementById("yaml");
       if (text.value !== text.defaultValue) {
         event.detail.shouldSwap = false;
-        trouble("The text of the file has changes that are not saved. Save the text first, or load the page again.");
+        trouble(unsavedText);
       } else if (typed) {
         event.detail.shouldSwap = false;
         left = true;
