@@ -3,14 +3,14 @@ table that a merge combines. Runs in a Spark task without Spark.
 
 Neighbours: ``merged_files`` merges, ``parquet.merge`` puts the result into the table's folder."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from penstock.codec.untyped import Array
+from penstock.codec.untyped import Array, ArrowSchema, ArrowType, Table
 from penstock.model.delete_marks import marks_delete
 from penstock.tables.contract import Deletes, TableLoad
 from penstock.tables.files.merge_job import Bounds, NeedsSpark, TableFile
@@ -21,10 +21,61 @@ SMALL_FILE_BYTES = 16 << 20
 _OTHER_CALENDAR = (b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96")
 
 
+class PlainFile(pq.ParquetFile):
+    """A file of which texts, bytes and dictionaries are read as plain columns. Other writers, such
+    as delta-rs, leave views in it, which most functions of Arrow do not take."""
+
+    @property
+    def schema_arrow(self) -> ArrowSchema:
+        schema: ArrowSchema = super().schema_arrow
+        made = _plain_schema(schema)
+        return schema if made is None else made
+
+    def read(self, *words: Any, **how: Any) -> Table:
+        found: Table = super().read(*words, **how)
+        wanted = _plain_schema(found.schema)
+        return found if wanted is None else found.cast(wanted)
+
+    def iter_batches(self, *words: Any, **how: Any) -> Iterator[Any]:
+        for batch in super().iter_batches(*words, **how):
+            wanted = _plain_schema(batch.schema)
+            if wanted is not None:
+                columns = [c.cast(f.type) for c, f in zip(batch.columns, wanted, strict=True)]
+                batch = pa.RecordBatch.from_arrays(columns, schema=wanted)
+            yield batch
+
+
+def _plain_schema(schema: ArrowSchema) -> ArrowSchema | None:
+    """Returns the schema with plain types; None: it has no others."""
+    types = [_plain(f.type) for f in schema]
+    if all(made is f.type or made.equals(f.type) for made, f in zip(types, schema, strict=True)):
+        return None
+    return pa.schema([f.with_type(made) for f, made in zip(schema, types, strict=True)])
+
+
+def _plain(kind: ArrowType) -> ArrowType:
+    """Returns a type without views and dictionaries, also inside nested types."""
+    types: Any = pa.types
+    if types.is_string_view(kind):
+        return pa.string()
+    if types.is_binary_view(kind):
+        return pa.binary()
+    if types.is_dictionary(kind):
+        return _plain(kind.value_type)
+    if types.is_map(kind):
+        return pa.map_(_plain(kind.key_type), _plain(kind.item_type))
+    if types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_plain(kind.value_type)))
+    if types.is_struct(kind):
+        return pa.struct([f.with_type(_plain(f.type)) for f in kind])
+    return kind
+
+
 def opened(path: Path | str) -> pq.ParquetFile:
-    """Opens a part or a table's file, with times read as Spark reads them. Raises
-    :class:`NeedsSpark` if they are not: files of old Spark versions use another calendar."""
-    file = pq.ParquetFile(path, pre_buffer=False)  # which would hold what was read
+    """Opens a part or a table's file, with times read as Spark reads them, and columns as plain
+    ones (:class:`PlainFile`). Raises :class:`NeedsSpark` if times are not: files of old Spark
+    versions use another calendar."""
+    file = PlainFile(path, pre_buffer=False)  # which would hold what was read
     about = file.metadata
     keys = about.metadata or {}
     version = keys.get(b"org.apache.spark.version", b"")

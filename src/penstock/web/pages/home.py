@@ -4,7 +4,7 @@ jobs.
 
 from collections.abc import Collection, Iterator
 from itertools import islice
-from typing import Any
+from typing import Any, cast
 
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
@@ -59,17 +59,24 @@ def _card(site: Site, store: Store, each: FolderFile) -> dict[str, Any]:
     state = each.pipeline.state
     default = site.home.state_url(state) == site.home.state_url()
     runs = history.runs(store, site.home, each.pipeline.pipeline, _RUNS) if default else []
+    last = next((run for run in runs if not _refused(run)), runs[0] if runs else None)
     return {
         "file": each.file,
         "name": each.pipeline.pipeline,
         "source": each.pipeline.source.use,
         "destination": _destination(each.pipeline),
         "fault": fault,
-        "rejected": sum(s["rejected"] for s in runs[0]["streams"]) if runs else 0,
-        "last": runs[0] if runs else None,
+        "rejected": sum(s["rejected"] for s in last["streams"]) if last else 0,
+        "last": last,
         "elsewhere": not default,
         "line": line_of_runs(runs),
     }
+
+
+def _refused(run: dict[str, Any]) -> bool:
+    """Returns whether the run did not begin, as another one went on."""
+    error = run.get("error")
+    return isinstance(error, dict) and cast(dict[str, Any], error).get("code") == "state.locked"
 
 
 def _destination(pipeline: Pipeline) -> str:
