@@ -187,7 +187,7 @@ def test_a_damaged_index_is_an_error_and_others_keep_theirs(
     forget(monkeypatch)
     assert main(["search", "github"]) == 2
     said = capsys.readouterr().err
-    assert str(path) in said and "--force-reinstall" in said
+    assert str(path) in said and "install Penstock again" in said
     assert main(["spec", "github"]) == 2
     assert "does not name its protocol" in capsys.readouterr().err
 

@@ -83,7 +83,7 @@ def test_a_damaged_index_is_refused_with_a_way_out(harm, tmp_path: Path) -> None
     with pytest.raises(ConfigError, match=re.escape(str(path))) as caught:
         read(path)
     assert caught.value.code == "connector.index"
-    assert "--force-reinstall" in (caught.value.hint or "")
+    assert "install Penstock again" in (caught.value.hint or "")
     path.unlink()
     with pytest.raises(ConfigError, match="No such file"):
         read(path)

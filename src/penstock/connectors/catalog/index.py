@@ -12,7 +12,6 @@ from typing import Any, Literal
 
 import msgspec
 
-from penstock.config.packages import install
 from penstock.config.protocol_spec import EndpointRole
 from penstock.errors import ConfigError
 
@@ -109,6 +108,5 @@ def _damaged(path: Path, why: str) -> ConfigError:
     return ConfigError(
         f"the index of connectors cannot be read ({path}: {why})",
         code="connector.index",
-        hint=f"install Penstock again: {install('--force-reinstall', '--no-deps', 'penstock')}; "
-        "connectors run without the index",
+        hint="install Penstock again, as docs/install.md shows; connectors run without the index",
     )
