@@ -335,8 +335,11 @@ def transformed(query: str) -> list[dict[str, Any]]:
 
 
 def test_a_query_that_does_not_name_it_drops_it(bench: Bench) -> None:
-    run(bench, record(id=1, a=1), transforms=transformed("SELECT id, id + 1 AS next FROM input"))
+    chosen = transformed("SELECT id, id + 1 AS next FROM input")
+    report = run(bench, record(id=1, a=1), transforms=chosen)
     assert rows(bench) == [(1, None)]
+    (note,) = [n for n in report.notes if "field not in the schema" in n]
+    assert "given to the transforms, whose rows do not have its column: s.a (1)" in note
 
 
 @pytest.mark.parametrize(
@@ -344,8 +347,9 @@ def test_a_query_that_does_not_name_it_drops_it(bench: Bench) -> None:
 )
 def test_a_query_that_names_it_keeps_it(bench: Bench, query: str) -> None:
     for n in (1, 2):
-        run(bench, record(id=n), record(id=n + 10, a=n), transforms=transformed(query),
+        report = run(bench, record(id=n), record(id=n + 10, a=n), transforms=transformed(query),
             source={"defaults": {"mode": "append"}})  # fmt: skip
+        assert "field not in the schema, kept: s.a (1)" in report.notes
     assert rows(bench) == [(1, None), (11, {"a": 1}), (2, None), (12, {"a": 2})]
 
 

@@ -434,6 +434,8 @@ def _why(stream: dict[str, Any]) -> str:
     if stream["retry_rejected"]:
         why += f"; a rejected row is sent again in {stream['retry_rejected']} later runs"
     why += _UNDECLARED.get(stream["undeclared"], "")
+    if stream["undeclared"] == "keep" and stream["transformed"]:
+        why += ", where the rows of the transforms have `_penstock_extra`"
     if stream["load_reason"] is not None:
         why += f"; loads: {stream['load_way'] or 'known later'}, as {stream['load_reason']}"
     newest = stream["newest_by"]

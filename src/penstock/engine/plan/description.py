@@ -46,6 +46,7 @@ def describe(
             "target": None if target is None else named(target(s)),
             "retry_rejected": s.retry_rejected,
             "undeclared": s.undeclared.value,
+            "transformed": s.given is not None,
             "loads": "at the end of the sync" if s.deferred else "while the source reads",
             **_load_way(way(s)),
             "columns_known": _are_known(s),

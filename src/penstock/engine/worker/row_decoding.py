@@ -23,6 +23,7 @@ from penstock.model.types import (
     Field,
     Kind,
     MissingColumns,
+    Origin,
     RowSchema,
 )
 from penstock.runtimes.masking import Masker
@@ -35,6 +36,7 @@ _WORDS = (
     "cursors among these, whose text is in their row's change list",
     "field not in the schema, dropped",
     "field not in the schema, kept",
+    "field not in the schema, given to the transforms, whose rows do not have its column",
     "deletes whose mark did not fit its column, which has the extraction time, true, 1 or nulls"
     " instead",
     "delete marks of rows that are not deleted, sent as null",
@@ -50,10 +52,16 @@ class ChangedValueCounts:
         self._incomplete: dict[StreamId, set[str]] = {}
 
     def count(
-        self, stream: StreamId, decoded: DecodedBatch, schema: RowSchema, *, texts: bool
+        self,
+        stream: StreamId,
+        decoded: DecodedBatch,
+        schema: RowSchema,
+        *,
+        texts: bool,
+        kept: bool = True,
     ) -> None:
         """Adds the counts of one batch that was decoded by ``schema``. ``texts``: the entries of
-        its values have the source's text."""
+        its values have the source's text. ``kept``: undeclared properties get to the table."""
         if decoded.nulled:
             types = dict(_types(schema.fields))
             for name, count in decoded.nulled.items():
@@ -61,7 +69,8 @@ class ChangedValueCounts:
                 self._misfits[misfit] = self._misfits.get(misfit, 0) + count
         listed = decoded.listed if texts else {}
         found = (
-            decoded.rounded, decoded.cut, listed, decoded.extra_fields, decoded.kept,
+            decoded.rounded, decoded.cut, listed, decoded.extra_fields,
+            decoded.kept if kept else {}, {} if kept else decoded.kept,
             decoded.filled_marks, decoded.cleared_marks,
         )  # fmt: skip
         for words, counts in zip(_WORDS, found, strict=True):
@@ -185,7 +194,11 @@ class StreamDecoders:
     ) -> ArrowRows:
         """Counts what decoding changed, unless the rows are decoded again with more columns."""
         if decoded.missing is None:
-            self._odd.count(stream, decoded, schema, texts=texts)
+            job = self.jobs[stream]
+            final = {f.name for f in job.schema.fields}
+            undeclared = {f.name for f in schema.fields if f.origin is Origin.undeclared}
+            kept = job.given is None or bool(undeclared & final)
+            self._odd.count(stream, decoded, schema, texts=texts, kept=kept)
         return ArrowRows(decoded)
 
     def _decoder(self, stream: StreamId, columnar: bool) -> Any:
