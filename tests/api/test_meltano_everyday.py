@@ -304,3 +304,31 @@ def test_defaults_are_cast_and_a_date_stays_its_text(tmp_path: Path) -> None:
     (each,) = meltano_pipelines(tmp_path / "meltano.yml")[0]
     assert parsed(each).source.config == {"port": 1, "since": "2024-01-01", "list": "[1]"}
     assert any("list is an array, which no variable can hold" in note for note in each.notes)
+
+
+# -- `.env`, which Meltano reads by itself
+
+
+def test_what_only_the_env_file_sets_is_a_variable(tmp_path: Path) -> None:
+    lines = "TAP_X_PASSWORD=hunter2-and-more\nTAP_X_HOST=db\nTAP_X__SELECT=['a.*']\n"
+    lines += "TAP_X_PROD_HOST=other\nTAP_X_PORT=1\nOTHER=1\n"
+    (tmp_path / ".env").write_text(lines)
+    document = project({"config": {"host": "here"}})
+    document["plugins"]["extractors"].append({"name": "tap-x-prod", "inherit_from": "tap-x"})
+    document["schedules"] = [{"name": "s", "extractor": "tap-x", "loader": "target-jsonl"}]
+    (tmp_path / "meltano.yml").write_text(yaml.safe_dump(document))
+    each = meltano_pipelines(tmp_path / "meltano.yml", tmp_path / "out")[0][0]
+    variables = {"TAP_X_PASSWORD": "p", "TAP_X_PORT": "1"}
+    config = parse_pipeline(each.text, variables).source.config
+    assert config == {"host": "here", "password": "p", "port": "1"}
+    assert "hunter2" not in each.text
+    notes = "\n".join(each.notes)
+    assert "password comes from TAP_X_PASSWORD of the project's .env" in notes
+
+
+def test_of_declared_settings_only_those_are_taken_from_the_env_file(tmp_path: Path) -> None:
+    (tmp_path / ".env").write_text("TAP_X_PAGE_SIZE=5\nTAP_X_ELSE=1\nTAP_X_KEY=k\n")
+    settings = [{"name": "page_size", "kind": "integer"}, {"name": "key", "kind": "password"}]
+    each = imported(tmp_path, project({"settings": settings}))
+    config = parse_pipeline(each.text, {"TAP_X_PAGE_SIZE": "5", "TAP_X_KEY": "k"}).source.config
+    assert config == {"page_size": 5, "key": "k"}

@@ -406,6 +406,21 @@ def test_into_a_connector_the_end_says_what_was_sent_acked_and_sent_again() -> N
     assert "sent" not in lines(report())
 
 
+def test_rows_that_transforms_dropped_have_a_column_where_there_are_some() -> None:
+    for target in (None, "crm"):
+        users = StreamReport(
+            namespace=None, name="users", table="t", target=target, status="complete", read=6,
+            written=3, filtered=2, rejected=1,
+        )  # fmt: skip
+        grid = next(iter(report_text(report(streams=[users]))))
+        told = {str(c.header): str(next(iter(c.cells))) for c in grid.columns}
+        assert (told["read"], told["filtered"], told["rejected"]) == ("6", "2", "1")
+        whole = msgspec.structs.replace(users, filtered=0)
+        assert "filtered" not in [
+            str(c.header) for c in next(iter(report_text(report(streams=[whole])))).columns
+        ]
+
+
 def test_several_pipelines_into_tables_show_rows_written_and_into_a_connector_rows_acked() -> None:
     def headings(*reports: Any) -> list[str]:
         ended = [

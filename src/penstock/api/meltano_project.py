@@ -3,10 +3,10 @@ run together, and reports what could not be carried over.
 
 It reads plugins with ``inherit_from``, the definitions that Meltano locked with them, ``select``
 and ``metadata``, environments, jobs and schedules. It runs nothing and reads no value of the
-environment: references to variables stay references, and secrets in the project become variables.
-Not here: what a plugin's settings (``meltano_settings``) and its selection (``meltano_select``)
-become, writing the files (``cli.import_``). Source: Meltano's project file reference, its
-environments, schedules and plugin inheritance.
+environment, and of ``.env`` only the names: references to variables stay references, and secrets in
+the project become variables. Not here: what a plugin's settings (``meltano_settings``) and
+its selection (``meltano_select``) become, writing the files (``cli.import_``). Source: Meltano's
+project file reference, its environments, schedules and plugin inheritance.
 """
 
 import json
@@ -24,6 +24,7 @@ from penstock.api.imported_file import ImportedFile, pipeline_file
 from penstock.api.meltano_select import selection
 from penstock.api.meltano_settings import PluginConfig, as_list, mapping, merged
 from penstock.config.named_files import may_be_path
+from penstock.config.variables import read_env_file
 from penstock.errors import ConfigError
 
 _KINDS = ("extractors", "loaders")
@@ -270,10 +271,20 @@ class _Project:
         self, plugin: Mapping[str, Any], schema: str | None, notes: list[str]
     ) -> dict[str, Any]:
         end: dict[str, Any] = self._connector(plugin, notes)
-        values = _config(plugin, schema, notes).values(mapping(plugin.get("config")), defaults=True)
+        config, given = _config(plugin, schema, notes), mapping(plugin.get("config"))
+        names = [name for kind in self._plugins.values() for name in kind]
+        of_file = config.of_env_file(self._variables(), given, names)
+        values = config.values({**given, **of_file}, defaults=True)
         if values:
             end["config"] = values
         return end
+
+    def _variables(self) -> list[str]:
+        """Returns the names of the variables in the project's ``.env``, which Meltano reads."""
+        try:
+            return [*read_env_file(self._folder / ".env")]
+        except ConfigError:  # there is none, or Meltano could not read it either
+            return []
 
     def _connector(self, plugin: Mapping[str, Any], notes: list[str]) -> dict[str, Any]:
         """Returns a plugin's ``use`` and the keys that go with it."""

@@ -62,6 +62,27 @@ class PluginConfig:
                 )
         return found
 
+    def of_env_file(
+        self, names: Collection[str], config: Mapping[str, Any], others: Collection[str]
+    ) -> dict[str, Any]:
+        """Returns references to the variables of Meltano's ``.env`` that set what ``config`` does
+        not have. ``names``: of its variables; ``others``: the names of other plugins. Without
+        declared settings a setting is named like the rest of its variable."""
+        known = {_variable(self._name, name): name for name in self._settings}
+        prefix = _variable(self._name, "")
+        longer = [p for p in (_variable(o, "") for o in others) if len(p) > len(prefix)]
+        found: dict[str, Any] = {}
+        for variable in names:
+            name = known.get(variable)
+            if name is None and not self._settings and variable.startswith(prefix):
+                of_other = any(variable.startswith(p) for p in longer)
+                name = None if of_other else variable.removeprefix(prefix).lower()
+            if name is None or name in config or name.startswith("_"):
+                continue
+            found[name] = f"${{{variable}}}"
+            self._notes.append(f"{self._name}: {name} comes from {variable} of the project's .env")
+        return found
+
     def by_variable(
         self, variables: Mapping[str, str], config: Mapping[str, Any]
     ) -> tuple[dict[str, Any], set[str]]:

@@ -94,13 +94,14 @@ def _streams(streams: list[dict[str, Any]], *, dry: bool) -> "RenderableType":
         return _fed(shown)
     older = ("superseded",) if any(map(_superseded, shown)) else ()
     sealed = ("sealed",) if any(map(_sealed, shown)) else ()
-    headings = ("stream", "status", "read", "written", *older, *sealed, "rejected", "bytes",
-                "states", "table")  # fmt: skip
+    filtered = ("filtered",) if any(map(_filtered, shown)) else ()
+    headings = ("stream", "status", "read", *filtered, "written", *older, *sealed, "rejected",
+                "bytes", "states", "table")  # fmt: skip
     rows = [
         (
-            text.stream_name(s), s["status"], s["read"], s["written"],
-            *(_superseded(s) for _ in older), *(_sealed(s) for _ in sealed), s["rejected"],
-            text.size(s["bytes"]), s["states"], s["table"],
+            text.stream_name(s), s["status"], s["read"], *(_filtered(s) for _ in filtered),
+            s["written"], *(_superseded(s) for _ in older), *(_sealed(s) for _ in sealed),
+            s["rejected"], text.size(s["bytes"]), s["states"], s["table"],
         )
         for s in shown
     ]  # fmt: skip
@@ -110,6 +111,11 @@ def _streams(streams: list[dict[str, Any]], *, dry: bool) -> "RenderableType":
 def _superseded(stream: dict[str, Any]) -> int:
     """Returns the number of rows left out as older; reports of earlier versions lack it."""
     return int(stream.get("superseded", 0)) if stream["written"] < stream["read"] else 0
+
+
+def _filtered(stream: dict[str, Any]) -> int:
+    """Returns the number of rows that transforms dropped; reports of earlier versions lack it."""
+    return int(stream.get("filtered", 0))
 
 
 def _sealed(stream: dict[str, Any]) -> int:
@@ -133,13 +139,15 @@ def _only_read(shown: list[dict[str, Any]]) -> "RenderableType":
 def _fed(shown: list[dict[str, Any]]) -> "RenderableType":
     """Returns the table of streams of a destination connector: rows sent, rows acked."""
     sealed = ("sealed",) if any(map(_sealed, shown)) else ()
+    filtered = ("filtered",) if any(map(_filtered, shown)) else ()
     headings = (
-        "stream", "status", "read", "sent", "acked", "sent again", *sealed, "rejected", "bytes",
-        "states", "as",
+        "stream", "status", "read", *filtered, "sent", "acked", "sent again", *sealed, "rejected",
+        "bytes", "states", "as",
     )  # fmt: skip
     rows = [
         (
-            text.stream_name(s), s["status"], s["read"], s["written"], s["committed"],
+            text.stream_name(s), s["status"], s["read"], *(_filtered(s) for _ in filtered),
+            s["written"], s["committed"],
             s["sent_again"], *(_sealed(s) for _ in sealed), s["rejected"], text.size(s["bytes"]),
             s["states"], s.get("target"),
         )

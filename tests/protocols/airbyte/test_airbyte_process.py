@@ -103,6 +103,15 @@ def test_no_answer_says_what_happened(given: dict[str, Any], words: str):
     assert caught.value.hint
 
 
+def test_a_program_without_the_sdk_is_told_which_python_has_it(tmp_path: Path):
+    (tmp_path / "own.py").write_text(
+        "import sys; sys.exit(\"ModuleNotFoundError: No module named 'penstock'\")"
+    )
+    with pytest.raises(SourceError) as caught:
+        SOURCE.spec(ProcessRuntime([sys.executable, str(tmp_path / "own.py")]), LIMITS, ignore)
+    assert sys.executable in (caught.value.hint or "")
+
+
 def test_another_major_protocol_version_is_a_warning():
     heard: list[Event] = []
     spec = {"protocol_version": "1.2.0", "connectionSpecification": {"type": "object"}}

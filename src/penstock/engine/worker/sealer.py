@@ -589,7 +589,8 @@ def refused(line: RejectLine) -> FatalReject:
     return FatalReject(
         f"a record{whose} is refused: {line.reason}{where}",
         code="source.data",
-        hint="`on_data_error: dlq` keeps such records where `penstock rejects` shows them",
+        hint="`on_data_error: dlq` of the destination (in the --config of `penstock serve`) keeps "
+        "such records where `penstock rejects` shows them",
         stream=stream,
     )
 

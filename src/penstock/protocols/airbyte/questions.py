@@ -5,6 +5,8 @@ Not here: running a command (``probe``), what only one role does (``source``, ``
 Source: specification; protocol, Common Interface.
 """
 
+import shlex
+import sys
 from typing import Any, NoReturn
 
 import msgspec
@@ -117,9 +119,15 @@ def no_answer(role: Role, command: str, expected: str, answer: Answer) -> NoRetu
         )
     tail = answer.stderr_tail
     said = f"; its last output on stderr: {tail}" if tail else " and wrote nothing to stderr"
+    hint = f"is this an Airbyte {role}? run its command by hand to see what it does"
+    if tail and "No module named 'penstock'" in tail:
+        hint = (
+            "its Python does not have Penstock's SDK; the Python that runs Penstock does: "
+            f"{shlex.quote(sys.executable)}"
+        )
     printed = "" if answer.body is not None else f" and printed no {expected} message"
     raise error_class(role)(
         f"{command}: the connector exited with code {answer.code}{printed}{said}",
         code=f"{role}.{'exited' if answer.code else 'no_answer'}",
-        hint=f"is this an Airbyte {role}? run its command by hand to see what it does",
+        hint=hint,
     )
