@@ -183,3 +183,12 @@ def test_what_is_not_complete_is_run_again_as_the_command_line_would() -> None:
     assert [s.name for s in parse_streams(given)] == ["users", "shop.orders", "a,b"]
     assert run_options({"how": ["recreate"], "limit": ["5"]}) == ["--recreate", "--limit", "5"]
     assert run_options({"how": ["profile=x"], "limit": ["-1"]}) == []
+
+
+def test_what_is_added_after_a_section_leaves_the_section_its_comments() -> None:
+    text = 'source:\n  use: x\n  config:\n    a: 1\n    # sql: ""\n    # big: 2\n  # ours\nb: 1\n'
+    made = edited(text, {("source", "streams"): ["orders"]})
+    assert "    # big: 2\n  streams: [orders]\n" in made and made.endswith("  # ours\nb: 1\n")
+    assert edited(made, {("source", "streams"): None}) == text
+    inner = edited(text, {("source", "config"): {"a": 1, "c": 3}})
+    assert "    a: 1\n    c: 3\n    # sql" in inner

@@ -275,8 +275,19 @@ class _Pieces:
             return self._add(last, last, f", {lines}" if kept else lines)
         if not kept:
             raise _Unfit
-        end = self._line_end(place.items[kept[-1]].end)
+        end = self._past_comments_of(self._line_end(place.items[kept[-1]].end), place.column)
         self._add(end, end, "\n" + _indented(lines, place.column))
+
+    def _past_comments_of(self, end: int, column: int) -> int:
+        """Returns where the comment lines after ``end`` end that stand deeper than ``column``: they
+        are about what the item holds, as the options that a new file shows below ``config``."""
+        while (start := end + self._break_at(end)) > end:
+            line = self._text[start : self._line_end(start)]
+            inner = line.lstrip(" ")
+            if not inner.startswith("#") or len(line) - len(inner) <= column:
+                break
+            end = self._line_end(start)
+        return end
 
     def _remove(self, place: YamlPlace, starts: Sequence[int], gone: Sequence[int]) -> None:
         if place.flow:
