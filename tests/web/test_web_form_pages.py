@@ -134,11 +134,14 @@ def test_another_end_is_taken_and_all_else_stays(pages: Start) -> None:
         answered = site.ask(ADDRESS, "POST", {**given, **more})
         return answered.status, answered.text
 
+    assert taken("destination", "delta:./lake", do="preview")[0] == 200
+    assert file.read_text() == had
     wanted = had.replace("parquet  # ours\n  config: { path: ./lake }", "delta:./other  # ours")
     assert taken("destination", "delta:./other")[0] == 303
     assert file.read_text() == wanted
     # with a change of a field beside it; the same program under another name
-    assert taken("source", f"{site.source} ", **{"source:rows": "12"})[0] == 303
+    more = {"source:rows": "12", "do": "save"}  # as Enter in its field sends it
+    assert taken("source", f"{site.source} ", **more)[0] == 303
     assert file.read_text() == wanted.replace("rows: 10", "rows: 12")
     before = file.read_text()
     for role, use in (("source", "delta:./lake"), ("source", "parquet:"), ("source", "")):

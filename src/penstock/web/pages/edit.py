@@ -353,7 +353,7 @@ def posted(site: Site, request: Request, form: Form) -> Response:
     taken = _taken(form, do)
     save = taken is not None or do in ("save", "check", "discover")
     save = save and not by_script and not any(edits.typed.values())
-    lost = [name for name in lost if not one(form, name)]
+    lost = [name for name in lost if form.get(name) == [""]]
     if not save:
         template = "edit_part.html" if by_script else "edit.html"
         shown = _values(site, file, edits, one(form, "mark", read.mark), ends)
@@ -386,9 +386,11 @@ def posted(site: Site, request: Request, form: Form) -> Response:
 
 def _taken(form: Form, do: str) -> tuple[str, str] | None:
     """Returns the role and the name of another connector that the user wants; None: none."""
-    role = do.removeprefix("use:")
-    named = one(form, f"use#{role}").strip()
-    return (role, named) if do == f"use:{role}" and role in dict(ENDS) and named else None
+    for role, _ in ENDS:
+        named = one(form, f"use#{role}").strip()
+        if named and do in ("save", f"use:{role}"):  # Enter in its field saves
+            return role, named
+    return None
 
 
 def _of_another(role: str, use: str, ends: list[EditedEnd]) -> dict[tuple[str, ...], Any]:
