@@ -23,6 +23,7 @@ MOST_BYTES = 60_000
 PAGES = {
     "home": ("/", "shop"),
     "new": ("/new?source=airbyte:source-faker", "New pipeline"),
+    "open": ("/open", "Open a file"),
     "find": ("/find?words=postgres", "postgres"),
     "edit": ("/p/shop.yaml/edit", "API token"),
     "streams": ("/p/shop.yaml/streams", "orders"),
