@@ -309,3 +309,26 @@ def test_a_file_with_a_fault_is_opened_and_shown_with_its_line(pages: Start) -> 
     assert is_good_fault(brought("  \n")) and is_good_fault(brought("a: 1", "..."))
     assert "pipeline.yaml is written" in brought("a: 1")
     assert {p.name for p in site.folder.iterdir()} == {"broken.yaml", "pipeline.yaml"}
+
+
+def test_a_run_that_was_refused_beside_another_is_not_the_last_one(pages: Start) -> None:
+    """Home shows the run that goes on."""
+    site = pages().enter()
+    file = site.write(region="eu", token="x", auth={"kind": "open"})
+    store = open_store(Home(site.home).state_url())
+    run = "01M7XSABSQKS4E4G1K1VWFWA18"
+    lease = store.acquire("shop", this_holder(run), 600)
+    try:
+        store.start_run(lease, run, "2026-01-01T00:00:00Z")
+        words = [sys.executable, "-m", "penstock", "run", str(file), "--home", str(site.home)]
+        refused = subprocess.run([*words, "--json"], capture_output=True, timeout=60)
+        assert json.loads(refused.stdout)["error"]["code"] == "state.locked"
+        home = site.ask("/").text
+        assert (
+            "s-running" in home
+            and "s-failed"
+            not in home.partition("<article")[2].partition("</svg>")[2].partition("</article>")[0]
+        )
+    finally:
+        store.release(lease)
+        store.close()
