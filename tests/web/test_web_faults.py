@@ -17,6 +17,7 @@ from penstock.config.home import Home
 from penstock.model.catalog import StreamId
 from penstock.store.lock_holder import this_holder
 from penstock.store.open import open_store
+from penstock.store.remembered import Remembered, StoredPlace
 from penstock.web import launches
 from penstock.web.connector_specs import ConnectorSpecs
 from penstock.web.hidden_text import HiddenTexts
@@ -332,3 +333,35 @@ def test_a_run_that_was_refused_beside_another_is_not_the_last_one(pages: Start)
     finally:
         store.release(lease)
         store.close()
+
+
+def test_a_name_that_another_folder_s_pipeline_has_is_shown_and_not_given_again(
+    pages: Start,
+) -> None:
+    site = pages().enter()
+    store = open_store(Home(site.home).state_url())
+    lease = store.acquire("shop", this_holder("run"), 60)
+    store.new_epoch(lease, 0)
+    store.remember(lease, Remembered(place=StoredPlace(folder="/srv/elsewhere")))
+    store.release(lease)
+    store.close()
+    form: dict[str, object] = {"source": site.source, "destination": "parquet:./lake"}
+
+    def made(name: str) -> str:
+        answered = site.ask("/new", "POST", {**form, "name": name}, origin=site.base)
+        where = answered.headers["location"]
+        for _ in range(300):
+            if "every 1s" not in (shown := site.ask(where).text):
+                break
+            time.sleep(0.1)
+        return shown
+
+    shown = made("shop")
+    assert is_good_fault(shown) and "/srv/elsewhere" in shown
+    assert [*site.folder.glob("*.yaml")] == []
+    made("other")
+    assert (site.folder / "other.yaml").exists()
+    text = (site.folder / "other.yaml").read_text().replace("pipeline: other", "pipeline: shop")
+    (site.folder / "other.yaml").write_text(text)
+    state = site.ask("/p/other.yaml/state").text
+    assert "another pipeline of the same name: of /srv/elsewhere" in state

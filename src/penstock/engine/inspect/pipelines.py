@@ -20,7 +20,7 @@ from penstock.engine.channel.named_pipeline import CompleteCommands
 from penstock.engine.inspect.runs import has_attempts
 from penstock.engine.plan.endpoint import running_folder
 from penstock.engine.plan.named_packages import used
-from penstock.engine.plan.place import refuse_other_place
+from penstock.engine.plan.place import other_place, refuse_other_place
 from penstock.engine.plan.source_protocol import refuse_other_protocol, refuse_other_source
 from penstock.engine.plan.state_names import state_role
 from penstock.errors import ConfigError, PenstockError, StateError
@@ -68,6 +68,12 @@ class OpenPipeline:
             yield lease
         finally:
             self.store.release(lease)
+
+    def elsewhere(self) -> str | None:
+        """Returns the folder, or the id, of another pipeline of the same name, whose state and
+        tables these are; None: they are those of the named file."""
+        known = other_place(self.what, self.store) if isinstance(self.what, Pipeline) else None
+        return None if known is None else known.id or known.folder
 
     def package(self) -> ProtocolPackage:
         """Returns the protocol package of the saved states. Raises ``StateError`` where neither the

@@ -104,12 +104,19 @@ def refuse_other_place(pipeline: Pipeline, store: Store, home: Home) -> None:
     """Raises ``ConfigError`` (``config.other_place``) where the saved state of the pipeline's name
     belongs to another place. Refuses nothing where no path is relative, or where no run has stored
     a place."""
+    known = other_place(pipeline, store)
+    if known is not None and pipeline.place is not None:
+        raise _other_place(pipeline, pipeline.place, known, home)
+
+
+def other_place(pipeline: Pipeline, store: Store) -> StoredPlace | None:
+    """Returns the place to which the saved state of the pipeline's name belongs, if that is another
+    one."""
     place = pipeline.place
     if place is None or not place.relative:
-        return
+        return None
     known = store.remembered(pipeline.pipeline, ()).place
-    if known is not None and not _is_same(pipeline, place, known, store):
-        raise _other_place(pipeline, place, known, home)
+    return None if known is None or _is_same(pipeline, place, known, store) else known
 
 
 def _is_same(pipeline: Pipeline, place: Place, known: StoredPlace, store: Store) -> bool:

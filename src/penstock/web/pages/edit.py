@@ -19,6 +19,7 @@ from penstock.api.new_file import FileEnd, file_end, pipeline_text, short_name
 from penstock.api.roles import AskedRole
 from penstock.config.load import parse_pipeline
 from penstock.config.pipeline import ConnectorSection
+from penstock.config.relative_paths import placed_at
 from penstock.config.sections import Install
 from penstock.config.variables import EnvFileBeside
 from penstock.errors import ConfigError, PenstockError
@@ -124,10 +125,27 @@ def make(site: Site, request: Request, form: Form) -> Response:
             _file_end(site, use, role, observer, yes)
             for use, role in ((source, AskedRole.source), (into, AskedRole.destination))
         ]
-        site.workspace.create(file, pipeline_text(title, *ends, own_names=True)[0])
+        text = pipeline_text(title, *ends, own_names=True)[0]
+        _refuse_name_of_another(site, file, text)
+        site.workspace.create(file, text)
 
     job = site.jobs.start(f"Making {file}", at("p", file, "edit"), work)
     return go(site.jobs.address(job))
+
+
+def _refuse_name_of_another(site: Site, file: str, text: str) -> None:
+    """Raises ``ConfigError`` where a pipeline of the same name has run in another folder, whose
+    state the new one would meet."""
+    folder = site.workspace.folder
+    read = parse_pipeline(text, os.environ, name=file, folder=folder, starts_none=True)
+    with site.opened(placed_at(read, folder), must_exist=False) as known:
+        where = known.elsewhere()
+    if where is not None:
+        raise ConfigError(
+            f"a pipeline named {read.pipeline!r} has run already: of {where}",
+            code="config.other_place",
+            hint="go back, and give this one another name",
+        )
 
 
 def _file_end(site: Site, use: str, role: AskedRole, observer: JobObserver, yes: bool) -> FileEnd:

@@ -36,6 +36,7 @@ def show(site: Site, request: Request) -> Response:
         ran = known.name in known.store.pipelines() and known.store.source_of(known.name)
         found = states.show(known) if ran else None
         past = states.history(known, None, 30) if ran else []
+        elsewhere = known.elsewhere()
     streams = (found or {}).get("streams") or []
     matching = [s for s in streams if words in text.stream_name(s).lower()]
     number, first = page_of(request, _SIZE)
@@ -48,6 +49,7 @@ def show(site: Site, request: Request) -> Response:
         "pages": -(-len(matching) // _SIZE),
         "words": request.query_params.get("words", ""),
         "shared": None if not found or found["shared"] is None else _json(found["shared"]),
+        "elsewhere": elsewhere,
         "waiting": (found or {}).get("waiting") or [],
         "past": [{**e, "text": _json(e["state"])[:400]} for e in past],
         "nav": "state",
