@@ -108,7 +108,7 @@ def no_answer(role: Role, command: str, expected: str, answer: Answer) -> NoRetu
         raise error_class(role)(
             f"{command}: {answer.timed_out}",
             code=answer.timed_out.code,
-            hint="raise the limit, or see why the connector hangs",
+            hint="raise `timeouts` in the pipeline file, or see why the connector hangs",
         )
     if answer.too_deep:
         raise error_class(role)(

@@ -54,7 +54,7 @@ class Answer(probe.CommandAnswer):
     def hint(self) -> str:
         """Returns what a person can do about its failure."""
         if self.timed_out is not None:
-            return "raise the limit, or see why the tap hangs"
+            return "raise `timeouts` in the pipeline file, or see why the tap hangs"
         if self._reason:
             return "correct what it names, then try again"
         return "start the tap by itself with this configuration, to see why it ends"

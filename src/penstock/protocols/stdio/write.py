@@ -119,7 +119,7 @@ class StdinFeeder:
 
 _HANGS = (
     "see its last output in the log, and whether the system that it writes to answers; if it is"
-    " only slow, raise the limit"
+    " only slow, raise `timeouts` in the pipeline file"
 )
 
 
