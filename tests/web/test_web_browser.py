@@ -225,6 +225,29 @@ def test_a_form_works_without_script(pages: Start, browser: Any) -> None:
     plain.close()
 
 
+def test_a_page_that_shows_a_fault_is_no_error_of_the_browser_s_console(
+    pages: Start, browser: Any
+) -> None:
+    site = pages()
+    site.write(region="eu", token="${T:-x}", auth={"kind": "open"})
+    (site.folder / "broken.yaml").write_text("source: [\n")
+    page = browser.new_context().new_page()
+    console: list[str] = []
+    page.on("console", lambda m: console.append(m.text))
+    page.goto(site.address)
+    for path, shown in (("/nothing", "no such page"), ("/p/none.yaml/edit", "no such pipeline"),
+                        ("/p/broken.yaml/rows", "expected a value"),
+                        ("/open", "Open a file")):  # fmt: skip
+        page.goto(site.base + path)
+        assert shown in page.inner_text("main").lower() or shown in page.inner_text("main"), path
+    page.click("text=Write it")  # the browser itself asks for the text
+    page.fill("#yaml", "pipeline: broken\n")
+    page.click("text=Write it")
+    page.wait_for_selector("text=broken.yaml exists already")
+    assert console == []
+    page.context.close()
+
+
 def wait_for_text(page: Any, words: str) -> None:
     """Waits until the text of the file has the words."""
     for _ in range(300):

@@ -66,7 +66,10 @@ class Site:
     def page(
         self, request: Request, template: str, values: Mapping[str, Any], status: int = 200
     ) -> Response:
-        """Returns a page. ``values``: for its template."""
+        """Returns a page. ``values``: for its template. A browser that shows it gets no status of a
+        user's fault (4xx), which it would write to its console as an error of the page."""
+        if 400 <= status < 500 and request.headers.get("sec-fetch-mode") == "navigate":
+            status = 200
         given = {
             "version": __version__,
             "folder": self.workspace.folder.name or "/",
