@@ -182,6 +182,11 @@ def test_the_columns_of_a_stream_are_chosen(site: Pages) -> None:
     made = load_pipeline(file).stream_settings(StreamId(None, "people"))
     assert made is not None and made.columns is not None
     assert "columns: [id, '!email', meta.*]" in file.read_text().replace('"', "'")
+    for typed in ("id, nothing, !n*, names.first", "*", "!name"):
+        said = save(site, {"columns people": [typed]}).headers["location"].replace("+", " ")
+        assert ("people has no column nothing. people has no column names." in said) is (
+            "nothing" in typed
+        )
     save(site, {"columns people": [""]})
     assert load_pipeline(file).stream_settings(StreamId(None, "people")) is not None
     assert "!email" not in file.read_text() and "- { name: s00011" in file.read_text()

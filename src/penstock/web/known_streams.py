@@ -12,7 +12,7 @@ import msgspec
 
 from penstock.model.catalog import Stream, StreamId
 
-_MOST_FIELDS = 300
+MOST_FIELDS = 300
 
 
 class KnownStream(msgspec.Struct, frozen=True, array_like=True):
@@ -44,7 +44,7 @@ class KnownStream(msgspec.Struct, frozen=True, array_like=True):
             own_key=", ".join(".".join(p) for p in stream.source_defined_primary_key or ()),
             own_cursor=".".join(stream.default_cursor_field or ()),
             fixed_cursor=stream.source_defined_cursor is True,
-            fields=sorted(named)[:_MOST_FIELDS],
+            fields=sorted(named)[:MOST_FIELDS],
         )
 
 

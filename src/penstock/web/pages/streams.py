@@ -19,10 +19,11 @@ from penstock.model.catalog import StreamId
 from penstock.web.connector_specs import settle
 from penstock.web.file_edit import edited, values_of
 from penstock.web.jobs import Job, JobObserver, done_by
-from penstock.web.known_streams import KnownStream, KnownStreams
+from penstock.web.known_streams import MOST_FIELDS, KnownStream, KnownStreams
 from penstock.web.site import Form, Site, at, file_of, go, one, page_of
 
 _SIZE = 50
+_UNKNOWN = 5  # unknown columns that the answer of a save names
 _DESTINATION_MODES = ("append", "append_dedup", "overwrite")
 _ROWS = 20
 _STREAMS = ("source", "streams")
@@ -242,16 +243,19 @@ def save(site: Site, request: Request, form: Form) -> Response:
     else:
         shown = set(form.get("row", ()))
         wanted = [(s, _posted(str(s.id), form)) for s in found if str(s.id) in shown]
+    unknown: list[str] = []
     for stream, want in wanted:
         if every and not chosen.every:  # boxes of streams that the file did not name
             want.pop("chosen", None)
-        edit.take(stream, want)
+        if edit.take(stream, want):
+            unknown += [f"{stream.id} has no column {name}." for name in _unknown(stream, want)]
     changes = edit.changes(chosen)
     if changes.get(_STREAMS) == []:
         return go(back, "Choose at least one stream; nothing is saved.")
     if changes:
         site.workspace.save(file, edited(text, changes), mark)
-    return go(back, f"{edit.changed} of {len(wanted)} streams are changed; {edit.read()} are read.")
+    done = f"{edit.changed} of {len(wanted)} streams are changed; {edit.read()} are read."
+    return go(back, " ".join((done, *unknown[:_UNKNOWN])))
 
 
 Wanted = dict[str, Any]
@@ -266,6 +270,16 @@ def _posted(name: str, form: Form) -> Wanted:
         if f"{key} {name}" in form:
             made[key] = one(form, f"{key} {name}").strip()
     return made
+
+
+def _unknown(stream: KnownStream, want: Wanted) -> list[str]:
+    """Returns the names in the choices of a stream that its schema does not have; empty where the
+    schema names no columns, or more than are known here."""
+    if not 0 < len(stream.fields) < MOST_FIELDS:
+        return []
+    words = [part for key in ("key", "cursor", "columns") for part in want.get(key, "").split(",")]
+    names = [word.strip().removeprefix("!").partition(".")[0] for word in words if word.strip()]
+    return [name for name in names if name not in stream.fields and not {*name} & {"*", "?"}]
 
 
 def _bulk(stream: KnownStream, form: Form) -> Wanted:
@@ -298,7 +312,8 @@ class _Edit:
         self._excluded = [*chosen.excluded]
         self.changed = 0
 
-    def take(self, stream: KnownStream, want: Wanted) -> None:
+    def take(self, stream: KnownStream, want: Wanted) -> bool:
+        """Takes the choices of a stream. Returns whether they change it."""
         id_ = stream.id
         place = self._places[id_]
         entry = self._had.entry(place)
@@ -308,15 +323,16 @@ class _Edit:
         shown = _shown(entry)
         new = {k: v for k, v in want.items() if k in shown and v != shown[k]}
         if is_chosen == was and not (new and is_chosen):
-            return
+            return False
         self.changed += 1
         if not is_chosen:
             self._new[id_] = None
-            return
+            return True
         if self._had.leaves_out(id_):
             self._include(stream)
         if new or not listed:
             self._new[id_] = _changed(entry, stream, new)
+        return True
 
     def _include(self, stream: KnownStream) -> None:
         own = {stream.name, str(stream.id)}
