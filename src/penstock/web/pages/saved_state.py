@@ -64,11 +64,15 @@ def ask(site: Site, request: Request, form: Form) -> Response:
         raise ConfigError("there is no such change", code="usage")
     if what in ("set", "import"):
         states.read_state(one(form, "state"), "the state")
+    file, named = file_of(request), one(form, "stream")
+    with site.opened(site.workspace.past(file), must_exist=False) as known:
+        found = states.show(known, parse_stream(named)) if named else {"streams": []}
     values = {
-        "file": file_of(request),
+        "file": file,
+        "now": [_json(each["state"]) for each in found["streams"]],
         "what": what,
         "does": _CHANGES[what],
-        "stream": one(form, "stream"),
+        "stream": named,
         "to": one(form, "to"),
         "field": one(form, "field"),
         "state": one(form, "state"),
