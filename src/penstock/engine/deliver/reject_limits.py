@@ -5,9 +5,9 @@ out. A generation is judged by itself, once it is complete; for other streams, t
 run has delivered and those that are ready count together. While a stream is read, what exceeds its
 limit waits, since good records may follow. Changes that reading removes at the source (cdc) are
 delivered whatever the limit: they cannot be read again. Retried rejects are not judged either,
-since no source sends them again. A record that an earlier run rejected counts once
-(``engine.log.repeated_rejects``). Of a query that is compared with what was
-sent before, the rows that are the same count as read and accepted.
+since no source sends them again. A record of an incremental stream that an earlier run rejected
+counts once (``engine.log.repeated_rejects``). Of a query that is compared with what was sent
+before, the rows that are the same count as read and accepted.
 """
 
 from collections import defaultdict
@@ -150,7 +150,8 @@ class Rejections:
                 if final and self._exceeds(stream, counts):
                     lost.append(self._exceeded(stream, counts, new, final=True))
             elif stream not in over and self._exceeds(stream, counts):
-                again = self._repeated(stream, loads) if final else 0
+                comes_again = final and self._may_overlap(stream)
+                again = self._repeated(stream, loads) if comes_again else 0
                 if again and not self._exceeds(stream, counts.without(again)):
                     repeated.append((stream, again))
                 else:
@@ -194,6 +195,14 @@ class Rejections:
     def _hint(self, stream: StreamId) -> str | None:
         known = self._streams.get(stream)
         return None if known is None else known.configured.stream.reject_hint
+
+    def _may_overlap(self, stream: StreamId) -> bool:
+        """Whether a run may read records that the run before read: not a query that is compared
+        with what was sent, which has all its rows each time."""
+        known = self._streams.get(stream)
+        if known is None or known.configured.stream.compared:
+            return False
+        return known.configured.sync_mode is SyncMode.incremental
 
     def _gone_at_source(self, stream: StreamId) -> bool:
         known = self._streams.get(stream)
