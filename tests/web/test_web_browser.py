@@ -143,7 +143,7 @@ def test_a_secret_that_stands_in_the_file_is_hidden_and_moves_into_its_own(
     assert file.read_text() == before.replace("# ours", "# ours too")
     assert TOKEN not in "\n".join(tab.texts)
     tab.page.fill("[name='source:token']", TOKEN)
-    tab.page.click("button:has-text('Save') >> nth=0")
+    tab.page.click("button.main:has-text('Save')")
     tab.page.wait_for_selector(".said")
     assert TOKEN not in file.read_text() and TOKEN in (site.folder / ".env").read_text()
     assert "# ours" in file.read_text() and "# kept" in file.read_text()
@@ -157,10 +157,10 @@ def test_two_tabs_do_not_overwrite_each_other(pages: Start, context: Any) -> Non
     for tab in (first, second):
         to_form(tab.page, site)
     first.page.select_option("[name='source:region']", '"us"')
-    first.page.click("button:has-text('Save') >> nth=0")
+    first.page.click("button.main:has-text('Save')")
     first.page.wait_for_selector(".said")
     second.page.fill("[name='source:token']", TOKEN)
-    second.page.click("button:has-text('Save') >> nth=0")
+    second.page.click("button.main:has-text('Save')")
     second.page.wait_for_selector("text=was changed by another program or tab")
     assert "us" in file.read_text() and not (site.folder / ".env").exists()
 
@@ -269,12 +269,12 @@ def test_a_day_is_chosen_and_a_wrong_one_is_refused_in_the_schema_s_words(
     page.fill("[aria-label='choose a day for Since']", "2026-02-28")
     page.dispatch_event("[aria-label='choose a day for Since']", "change")
     wait_for_text(page, "2026-02-28T00:00:00Z")
-    page.click("button:has-text('Save') >> nth=0")
+    page.click("button.main:has-text('Save')")
     page.wait_for_selector(".said")
     found = load_pipeline(file).source.config["since"]
     assert found == "2026-02-28T00:00:00Z"
     page.fill("[name='source:since']", "yesterday")
-    page.click("button:has-text('Save') >> nth=0")
+    page.click("button.main:has-text('Save')")
     page.wait_for_selector("text=expected the form YYYY-MM-DDThh:00:00Z")
     page.context.close()
 
