@@ -255,6 +255,10 @@ def test_l8_a_reject_that_comes_in_each_run_counts_once(
         quiet = sends(bad, status="succeeded")
         quiet.noted("events: 1 reject of earlier runs came again")
         assert quiet.report.streams[0].rejected == 1
+    dry = shop.here.cli(
+        "run", str(shop.here.write(**shop.parts, strict=True)), "--dry-run", "--json"
+    )
+    assert dry.code == 0 and "came again" in str(dry.json["notes"]), "as the run would"
     sends(bad, worse, status="failed")
     sends(bad, worse, late, status="succeeded").noted("1 reject of")
     assert shop.rows("events", "id") == [(0,), (3,)]

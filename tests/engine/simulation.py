@@ -23,6 +23,7 @@ from penstock.engine.deliver.load_plan import visible
 from penstock.engine.deliver.session import SyncSession
 from penstock.engine.log.kept_rejects import RejectsKeeper
 from penstock.engine.log.memory import MemoryLog
+from penstock.engine.log.repeated_rejects import EarlierRejects, RepeatedRejects
 from penstock.engine.specs.feeder import PushResult
 from penstock.engine.specs.lane import LaneResult
 from penstock.engine.specs.plan import LaneStart, PlannedStream, SyncOutcome, SyncPlan
@@ -313,7 +314,11 @@ def run_once(
     rejects = RejectsKeeper(Path(), None, tally.note)
 
     def synced(discovery: SimDiscovery | DiscoveryDone) -> SyncOutcome:
-        session = SyncSession(lease, world.store, world.log, scenario.states, rejects, tally)
+        none = EarlierRejects(Path(), (), {})
+        repeated = RepeatedRejects(Path(), lambda: none)
+        session = SyncSession(
+            lease, world.store, world.log, scenario.states, rejects, repeated, tally
+        )
         planner = SimPlanner(scenario, world.store, lease)
         sync = SyncRun(
             plan_of(scenario, planner),

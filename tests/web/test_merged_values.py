@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from penstock.web.merged_values import ABSENT, in_list_without, merged
+from penstock.web.merged_values import ABSENT, merged
 
 BASE: dict[str, Any] = {"a": 1, "b": {"c": 1, "d": [1]}, "e": "x"}
 
@@ -30,12 +30,3 @@ def test_a_value_that_comes_or_goes() -> None:
     assert merged(ABSENT, {"a": 1}, ABSENT) == {"a": 1}
     assert merged({"a": 1}, ABSENT, {"a": 1}) is ABSENT
     assert merged({"a": 1}, {"a": 1}, ABSENT) is ABSENT
-
-
-def test_inputs_of_a_list_move_up_and_names_do_not() -> None:
-    held = {"s:l/0/key": "a", "s:l/1/key": "b", "s:l/10/key": "c", "s:token": "t", "s:ll/1": "d"}
-    assert in_list_without(held, "s:l", "1") == {
-        "s:l/0/key": "a", "s:l/9/key": "c", "s:token": "t", "s:ll/1": "d"
-    }  # fmt: skip
-    named = {"s:m/1/key": "a", "s:m/x/key": "b"}
-    assert in_list_without(named, "s:m", "x") == {"s:m/1/key": "a"}

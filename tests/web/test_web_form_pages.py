@@ -2,13 +2,14 @@
 byte for byte, and a change touches its own lines."""
 
 import json
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from page_forms import PageForms
-from web_harness import Pages
+from web_harness import SOURCE, Pages
 
 from penstock.config.home import Home
 from penstock.engine.log.log import FileLog
@@ -259,6 +260,45 @@ def test_a_typed_secret_is_kept_until_the_form_is_saved(pages: Start) -> None:
     assert file.read_text() == before
     said = site.ask(ADDRESS, "POST", {**form, "source:token": "typed-4"}, origin=site.base)
     assert said.status == 303 and "typed-4" in secrets.read_text()
+
+
+@pytest.mark.parametrize("script", [True, False])
+def test_typed_secrets_of_a_list_move_with_their_items(
+    pages: Start, script: bool, tmp_path: Path
+) -> None:
+    """The fields after an item that is dropped are others for the browser, and come back empty."""
+    site = pages().enter()
+    parts = {"type": "array", "title": "Parts", "items": {"type": "object", "properties": {
+        "name": {"type": "string"}, "key": {"type": "string", "airbyte_secret": True}}}}  # fmt: skip
+    program = tmp_path / "with_parts.py"
+    tags = '"tags": {"type": "array"'
+    assert tags in SOURCE
+    program.write_text(
+        SOURCE.replace(tags, f'"parts": {json.dumps(parts).replace("true", "True")}, {tags}')
+    )
+    site.source = f"airbyte:{sys.executable} {program}"
+    file = site.write(
+        region="eu", token="x", auth={"kind": "open"}, parts=[{"name": n} for n in "abc"]
+    )
+
+    def sent(
+        given: dict[str, list[str]], do: str, *, by_script: bool = False
+    ) -> dict[str, list[str]]:
+        more = {"hx_request": "true"} if by_script else {}
+        said = site.ask(ADDRESS, "POST", {**given, "do": do}, origin=site.base, **more)
+        assert "typed-" not in said.text
+        return PageForms(said.text).sent(ADDRESS) if said.status == 200 else {}
+
+    form = PageForms(site.edit_page()).sent(ADDRESS)
+    form |= {f"source:parts/{n}/key": [f"typed-{name}"] for n, name in enumerate("abc")}
+    form = sent(form, "drop:source:parts:0", by_script=script)
+    assert "source:parts/2/key" not in form and form["source:parts/1/key"] == [""]
+    form = sent(form, "drop:source:parts:0", by_script=script)
+    assert sent(form, "save") == {}
+    (left,) = values_of(file.read_text())["source"]["config"]["parts"]
+    assert left["name"] == "c"
+    named = left["key"].removeprefix("${").removesuffix("}")
+    assert (site.folder / ".env").read_text() == f'{named}="typed-c"\n'
 
 
 def test_the_text_is_saved_with_what_was_typed_into_the_form_next_to_it(pages: Start) -> None:

@@ -8,12 +8,10 @@ with what was typed before. All of it ends with the server. Not here: reading a 
 
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from secrets import token_hex
 
 import msgspec
-
-from penstock.web.merged_values import in_list_without
 
 _FORMS = 50
 _TEXTS = 20
@@ -21,8 +19,8 @@ _LARGEST = 1 << 20  # characters of a text that is kept
 
 
 class HeldForm(msgspec.Struct):
-    """The typed secrets of a form: ``inputs`` by the names of their inputs, as far as the page has
-    come back empty; ``variables`` by the names that they get in the file of secrets."""
+    """The typed secrets of a form: ``inputs`` by the names of their inputs, those that came back
+    empty; ``variables`` by the names that they get in the file of secrets."""
 
     inputs: dict[str, str] = {}
     variables: dict[str, str] = {}
@@ -44,27 +42,27 @@ class HeldForms:
         """Returns what is held of a form."""
         return self._forms.get(id_) or HeldForm()
 
-    def filled(self, id_: str, form: Mapping[str, list[str]], do: str) -> Mapping[str, list[str]]:
-        """Returns what was sent, with what was typed before into fields that came back empty.
-        ``do``: as in ``PostedForm``; an item that is dropped from a list moves those after it."""
-        held = self.of(id_).inputs
+    def filled(self, id_: str, form: Mapping[str, list[str]]) -> Mapping[str, list[str]]:
+        """Returns what was sent, with what was typed before into fields that came back empty."""
         more = {
             name: [text]
-            for name, text in held.items()
+            for name, text in self.of(id_).inputs.items()
             if form.get(name) == [""] and f"{name}#drop" not in form
         }
-        if do.startswith("drop:"):
-            name, _, place = do.removeprefix("drop:").rpartition(":")
-            with self._lock:
-                self.of(id_).inputs = in_list_without(held, name, place)
-        return {**form, **more} if more else form
+        return {**form, **more}
 
-    def hold(self, id_: str, inputs: Mapping[str, str], variables: Mapping[str, str]) -> None:
-        """Adds typed secrets to a form's."""
+    def hold(
+        self, id_: str, inputs: Mapping[str, str], variables: Mapping[str, str], within: str,
+        sent: Container[str],
+    ) -> None:  # fmt: skip
+        """Replaces what is held of the fields that come back empty: those whose names begin with
+        ``within``. ``inputs``, ``variables``: all that is typed now; ``sent``: the names of the
+        fields that were sent. Others (of a form that is not chosen now) stay."""
+        held = self.of(id_).inputs
+        kept = {n: t for n, t in held.items() if n not in sent or not n.startswith(within)}
+        typed = {n: t for n, t in inputs.items() if n.startswith(within)}
         with self._lock:
-            form = self._forms.setdefault(id_, HeldForm())
-            form.inputs = {**form.inputs, **inputs}
-            form.variables = {**form.variables, **variables}
+            self._forms[id_] = HeldForm(kept | typed, dict(variables))
             self._forms.move_to_end(id_)
             while len(self._forms) > _FORMS:
                 self._forms.popitem(last=False)

@@ -1,8 +1,5 @@
-"""Merges what a form changed into values that were changed elsewhere meanwhile, and renumbers the
-inputs of a list of which an item is dropped. Pure.
-"""
+"""Merges what a form changed into values that were changed elsewhere meanwhile. Pure."""
 
-from collections.abc import Mapping
 from typing import Any, cast
 
 from penstock.web.yaml_text import same
@@ -24,20 +21,3 @@ def merged(base: Any, mine: Any, theirs: Any) -> Any:
         }
         return {key: value for key, value in made.items() if value is not ABSENT}
     return mine
-
-
-def in_list_without(inputs: Mapping[str, str], name: str, place: str) -> dict[str, str]:
-    """Returns inputs by their names after an item of the list ``name`` was dropped. ``place``: its
-    number, or its key where the list is one of named items."""
-    made: dict[str, str] = {}
-    for each, text in inputs.items():
-        if not each.startswith(f"{name}/"):
-            made[each] = text
-            continue
-        item, slash, rest = each.removeprefix(f"{name}/").partition("/")
-        if item == place:
-            continue
-        if item.isdecimal() and place.isdecimal() and int(item) > int(place):
-            item = str(int(item) - 1)
-        made[f"{name}/{item}{slash}{rest}"] = text
-    return made

@@ -15,7 +15,7 @@ def test_a_lease_that_another_run_has_is_lost_L12(tmp_path: Path) -> None:
     store = open_store(tmp_path / "state.db")
     first = store.acquire("shop", this_holder("run-1"), 60)
     none: Any = None
-    session = SyncSession(first, store, none, none, none, none)
+    session = SyncSession(first, store, none, none, none, none, none)
     session.prove_lease()
     store.release(first)
     with pytest.raises(LeaseLost, match="shop"):

@@ -43,7 +43,7 @@ class Rejected:
 
     def count(self, *segments: Segment, stream: StreamId = ORDERS) -> int:
         def earlier() -> EarlierRejects:
-            return EarlierRejects([self.newer, self.old], self.floors)
+            return EarlierRejects(self.log, [self.newer, self.old], self.floors)
 
         return RepeatedRejects(self.log, earlier).count(stream, segments)
 
@@ -80,6 +80,23 @@ def test_those_that_a_run_gave_up_count_again(rejected: Rejected) -> None:
     assert rejected.count(rejected.write(3, b"a")) == 0
     rejected.keep(rejected.newer, 2, b"a")
     assert rejected.count(rejected.write(3, b"a")) == 1
+
+
+def test_what_was_given_up_of_another_stream_counts_once(rejected: Rejected) -> None:
+    rejected.keep(rejected.old, 1, b"a")
+    first = rejected.write(1, b"a", stream=USERS)
+    mark_given_up(given_up_folder(rejected.log), [first], [ConsumedSlice(first.id, USERS)])
+    assert rejected.count(rejected.write(3, b"a")) == 1
+
+
+def test_a_dry_run_whose_numbers_begin_again_counts_as_a_run(
+    rejected: Rejected, tmp_path: Path
+) -> None:
+    rejected.keep(rejected.old, 1, b"a")
+    real, rejected.log = rejected.log, tmp_path / "dry"
+    sealed = rejected.write(1, b"a")
+    found = EarlierRejects(real, [rejected.old], {})
+    assert RepeatedRejects(rejected.log, lambda: found).count(ORDERS, [sealed]) == 1
 
 
 def test_a_copy_that_a_killed_run_made_of_the_same_file_is_no_earlier_reject(

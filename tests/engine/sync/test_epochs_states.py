@@ -11,6 +11,7 @@ from penstock.engine.deliver.session import SyncSession
 from penstock.engine.deliver.table_loader import NoLoader
 from penstock.engine.log.kept_rejects import RejectsKeeper
 from penstock.engine.log.memory import MemoryLog
+from penstock.engine.log.repeated_rejects import EarlierRejects, RepeatedRejects
 from penstock.engine.specs.plan import LaneStart, PlannedStream, SyncPlan
 from penstock.engine.sync.backlog import Backlog
 from penstock.engine.sync.epochs import Epochs
@@ -83,6 +84,7 @@ class World:
             log,
             PACKAGE.state,
             RejectsKeeper(Path(), None, note),
+            RepeatedRejects(Path(), lambda: EarlierRejects(Path(), (), {})),
             SimpleNamespace(note=note),  # type: ignore[arg-type]
         )
         progress = SyncProgress(session, {s.id: s for s in streams})

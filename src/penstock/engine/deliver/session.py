@@ -70,9 +70,9 @@ class SyncSession:
     log: Log
     state_role: StateRole
     rejects: RejectsKeeper
+    repeated: RepeatedRejects
     observer: SyncObserver
     failures: SyncFailures = field(default_factory=SyncFailures)
-    repeated: RepeatedRejects = field(default_factory=RepeatedRejects)
 
     @property
     def pipeline(self) -> str:

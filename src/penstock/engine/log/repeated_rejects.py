@@ -11,7 +11,6 @@ Neighbours: ``engine.log.kept_rejects`` wrote the files, ``engine.deliver.reject
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import NamedTuple
 
 import msgspec
@@ -27,19 +26,20 @@ _SEARCHED = 256 << 20  # bytes of earlier files, newest first
 
 
 class EarlierRejects(NamedTuple):
-    """The rejects of earlier runs. ``folders``: newest first. ``floors``: stream, or None for all
-    -> the last epoch before its state was reset, up to which none counts."""
+    """The rejects of earlier runs. ``log``: the pipeline's, which lists those that runs gave up.
+    ``folders``: newest first. ``floors``: stream, or None for all -> the last epoch before its
+    state was reset, up to which none counts."""
 
-    folders: Sequence[Path] = ()
-    floors: Mapping[StreamId | None, int] = MappingProxyType({})
+    log: Path
+    folders: Sequence[Path]
+    floors: Mapping[StreamId | None, int]
 
 
 class RepeatedRejects:
-    """Compares with earlier runs. ``root``: the log's folder. ``earlier``: finds their rejects."""
+    """Compares with earlier runs. ``root``: of the log that the run seals into. ``earlier``: finds
+    their rejects."""
 
-    def __init__(
-        self, root: Path = Path(), earlier: Callable[[], EarlierRejects] = EarlierRejects
-    ) -> None:
+    def __init__(self, root: Path, earlier: Callable[[], EarlierRejects]) -> None:
         self._root, self._earlier = root, earlier
 
     def count(self, stream: StreamId, segments: Sequence[Segment]) -> int:
@@ -69,14 +69,16 @@ class RepeatedRejects:
 
     def _files(self, stream: StreamId, own: set[str]) -> Iterator[Path]:
         """Yields the files of earlier runs, newest first, that may have rejects of the stream,
-        without copies of ``own`` and without those of which rows were given up."""
+        without copies of ``own`` and without those that a run gave up of this stream."""
         earlier, size = self._earlier(), 0
         floor = max(earlier.floors.get(None, 0), earlier.floors.get(stream, 0))
-        gone = {*own, *given_up(given_up_folder(self._root))}
+        own = own if earlier.log == self._root else set()  # a dry run has its own numbers
+        marks = given_up(given_up_folder(earlier.log))
         for folder in earlier.folders:
-            gone |= given_up(folder).keys()
+            gone = marks | given_up(folder)
             for path in sorted(folder.glob("*.jsonl"), reverse=True):
-                if path.name not in gone and int(path.name.partition("-")[0]) > floor:
+                again = stream.key in gone.get(path.name, ()) or path.name in own
+                if not again and int(path.name.partition("-")[0]) > floor:
                     size += path.stat().st_size
                     if size > _SEARCHED:
                         return

@@ -495,10 +495,10 @@ class Run:
             keys = rejected_keys(prepared, log.root)
             tried = tried_in(self._store, lease, self.id)
             rejects = RejectsKeeper(log.root, folder, monitor.note, keys, tried=tried)
+            repeated = self._repeated_rejects(log, log)
             session = SyncSession(
-                lease, self._store, log, prepared.states, rejects, monitor,
-                repeated=RepeatedRejects(log.root, self._earlier_rejects),
-            )  # fmt: skip
+                lease, self._store, log, prepared.states, rejects, repeated, monitor
+            )
             parts = RunParts(prepared, session, mailbox, monitor, self._configs.save, self._limit)
             retry = self._retries(prepared, log, mailbox)
             sync = parts.sync(spark, self._discovery(prepared), retry)
@@ -510,10 +510,15 @@ class Run:
             lambda: built(self._prepared_again(prepared, lease), f"{self.id}-2"),
         )
 
-    def _earlier_rejects(self) -> EarlierRejects:
-        name = self._pipeline.pipeline
-        folders = earlier_reject_folders(self._store, self._home, name, self.id)
-        return EarlierRejects(folders, self._store.floors(name))
+    def _repeated_rejects(self, log: FileLog, real: FileLog) -> RepeatedRejects:
+        """``log``: the run seals into it; ``real``: the pipeline's."""
+
+        def earlier() -> EarlierRejects:
+            name = self._pipeline.pipeline
+            folders = earlier_reject_folders(self._store, self._home, name, self.id)
+            return EarlierRejects(real.root, folders, self._store.floors(name))
+
+        return RepeatedRejects(log.root, earlier)
 
     def _retries(self, prepared: Prepared, log: FileLog, mailbox: Mailbox) -> RejectRetry | None:
         """Returns the retry of rejects, if requested. ``log``: of the pipeline. ``mailbox``: its
@@ -691,7 +696,8 @@ class Run:
             self._accounting, pulse, run_log, mailbox, self._observer, prepared.destination.place
         )
         rejects = RejectsKeeper(log.root, None, monitor.note)
-        session = SyncSession(lease, store, log, prepared.states, rejects, monitor)
+        repeated = self._repeated_rejects(log, real)
+        session = SyncSession(lease, store, log, prepared.states, rejects, repeated, monitor)
         save = self._configs.save
         parts = RunParts(prepared, session, mailbox, monitor, save, self._limit)
         sync = parts.sync(None, retry=self._retries(prepared, real, mailbox))

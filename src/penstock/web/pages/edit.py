@@ -359,19 +359,18 @@ def posted(site: Site, request: Request, form: Form) -> Response:
     file, do = file_of(request), one(form, "do")
     id_ = one(form, "form") or site.held.new_id()
     lost = [name for name in form.get("held", ()) if name not in site.held.of(id_).inputs]
-    form = site.held.filled(id_, form, do)
+    lost = [name for name in lost if form.get(name) == [""]]
+    form = site.held.filled(id_, form)
     read = site.workspace.text(file)
     edits, ends = _edits_now(site, file, read, form, do)
     by_script = bool(
         request.headers.get("hx-request")
     )  # sends the last button too, and never saves
-    # after a script's request the fields of secrets have what was typed
-    site.held.hold(id_, {} if by_script else edits.inputs, edits.secrets)
+    site.held.hold(id_, edits.inputs, edits.secrets, _comes_back_empty(do, by_script), form)
     held = {"form_id": id_, "held": [*site.held.of(id_).inputs]}
     taken = _taken(form, do)
     save = taken is not None or do in ("save", "check", "discover")
     save = save and not by_script and not any(edits.typed.values())
-    lost = [name for name in lost if form.get(name) == [""]]
     if not save:
         template = "edit_part.html" if by_script else "edit.html"
         shown = _values(site, file, edits, one(form, "mark", read.mark), ends)
@@ -379,7 +378,7 @@ def posted(site: Site, request: Request, form: Form) -> Response:
     try:
         if lost:
             raise ConfigError(
-                "the pages were started again since secrets were typed into this form",
+                "secrets that were typed into this form are not there any more",
                 code="ui.held", hint="type them again: " + ", ".join(lost),
             )  # fmt: skip
         if taken is not None:
@@ -400,6 +399,14 @@ def posted(site: Site, request: Request, form: Form) -> Response:
     if do == "discover":
         return streams.start_discover(site, file)
     return go(at("p", file, "edit"), f"{file} is saved.")
+
+
+def _comes_back_empty(do: str, by_script: bool) -> str:
+    """Returns how the names of the fields begin in which what was typed does not stay: all, but
+    after a script's request only those of a list that lost an item, whose fields are others."""
+    if not by_script:
+        return ""
+    return f"{do.removeprefix('drop:').rpartition(':')[0]}/" if do.startswith("drop:") else "\0"
 
 
 def _taken(form: Form, do: str) -> tuple[str, str] | None:
