@@ -406,6 +406,8 @@ def test_rows_that_wait_are_shown_and_given_up(pages: Start) -> None:
     given = {"what": "import", "state": "{bad"}
     asked = site.ask("/p/shop.yaml/state/ask", "POST", dict(given), origin=site.base)
     assert asked.status == 400 and "What to do" in asked.text, "before it asks whether to do it"
+    assert PageForms(asked.text).sent("/p/shop.yaml/state/ask")["state"] == ["{bad"]
+    assert "Do it" not in asked.text
     state = [{"type": "STREAM", "stream": {"stream_descriptor": {"name": "orders"},
               "stream_state": {"id": 5}}}]  # fmt: skip
     given = {"what": "import", "state": json.dumps(state)}

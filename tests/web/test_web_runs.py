@@ -154,11 +154,19 @@ def test_seven_tabs_of_a_run_leave_the_browser_free_and_a_killed_run_says_so(
     assert "failed" in said or "The process has ended" in said
 
 
-def test_a_spark_is_started_for_the_next_run(pages: Callable[..., Pages]) -> None:
-    site = pages(**warm_spark.environ()).enter()
+def test_a_spark_is_started_for_the_next_run_and_stopped(
+    pages: Callable[..., Pages], tmp_path: Path
+) -> None:
+    cache = warm_spark.cache_in(tmp_path / "cache")  # no Spark of other tests is there
+    site = pages(**{**warm_spark.environ(), "XDG_CACHE_HOME": str(cache)}).enter()
+    assert "Start one now" in site.ask("/machine").text
     site.ask("/machine/spark/start", "POST", {}, origin=site.base)
-    deadline = time.monotonic() + 120
-    while "local[" not in (shown := site.ask("/machine").text):
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
-    assert "Stop them" in shown and "Start one now" not in shown
+    try:
+        deadline = time.monotonic() + 120
+        while "<td>idle" not in (shown := site.ask("/machine").text):
+            assert time.monotonic() < deadline, shown
+            time.sleep(0.2)
+        assert "Start one now" not in shown
+    finally:
+        site.ask("/machine/spark/stop", "POST", {}, origin=site.base)
+    assert "Start one now" in site.ask("/machine").text

@@ -283,7 +283,7 @@ class _Project:
         """Returns the names of the variables in the project's ``.env``, which Meltano reads."""
         try:
             return [*read_env_file(self._folder / ".env")]
-        except ConfigError:  # there is none, or Meltano could not read it either
+        except ConfigError:  # no such file, or an unreadable one: it sets nothing
             return []
 
     def _connector(self, plugin: Mapping[str, Any], notes: list[str]) -> dict[str, Any]:

@@ -80,7 +80,10 @@ class PluginConfig:
             if name is None or name in config or name.startswith("_"):
                 continue
             found[name] = f"${{{variable}}}"
-            self._notes.append(f"{self._name}: {name} comes from {variable} of the project's .env")
+            self._notes.append(
+                f"{self._name}: {name} comes from {variable} of the project's .env: copy that file"
+                " next to the pipeline file, or give it by --env-file"
+            )
         return found
 
     def by_variable(

@@ -570,6 +570,14 @@ def is_ours() -> bool:
     return _current is not None and _current.packages is not None
 
 
+def stays() -> bool:
+    """Returns whether the open session's JVM is left for the next run."""
+    from penstock.spark.warm import JvmLease
+
+    jvm = _current.jvm if _current is not None else None
+    return jvm is not None and isinstance(jvm.process, JvmLease)
+
+
 def how_started() -> Literal["warm", "cold"] | None:
     """Returns whether the open session's JVM was running already (``warm``) or was started for it
     (``cold``); None if there is no session, or it has no JVM (Spark Connect)."""

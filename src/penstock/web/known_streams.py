@@ -12,7 +12,7 @@ import msgspec
 
 from penstock.model.catalog import Stream, StreamId
 
-MOST_FIELDS = 300
+_MOST_FIELDS = 300
 
 
 class KnownStream(msgspec.Struct, frozen=True, array_like=True):
@@ -31,6 +31,10 @@ class KnownStream(msgspec.Struct, frozen=True, array_like=True):
     def id(self) -> StreamId:
         return StreamId(self.namespace, self.name)
 
+    def may_have(self, field: str) -> bool:
+        """Returns whether its schema has the field, or more fields than are kept here."""
+        return field in self.fields or len(self.fields) == _MOST_FIELDS
+
     @staticmethod
     def of(stream: Stream) -> "KnownStream":
         """Describes a stream of a catalog."""
@@ -44,7 +48,7 @@ class KnownStream(msgspec.Struct, frozen=True, array_like=True):
             own_key=", ".join(".".join(p) for p in stream.source_defined_primary_key or ()),
             own_cursor=".".join(stream.default_cursor_field or ()),
             fixed_cursor=stream.source_defined_cursor is True,
-            fields=sorted(named)[:MOST_FIELDS],
+            fields=sorted(named)[:_MOST_FIELDS],
         )
 
 

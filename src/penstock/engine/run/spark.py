@@ -170,8 +170,8 @@ class RunSpark:
 def start_staying(home: Home) -> bool:
     """Starts the Spark that stays for the next runs of pipelines without Spark settings of their
     own. Returns whether one had to be started. Raises ``ConfigError`` (``config.daemon``) where
-    no Spark stays, and as ``spark.session.open_session``."""
-    from penstock.spark.session import close_session, how_started, open_session
+    none would stay, and as ``spark.session.open_session``."""
+    from penstock.spark.session import close_session, how_started, open_session, stays
     from penstock.spark.warm import wanted
     from penstock.tables.formats import ready_needs
 
@@ -181,12 +181,22 @@ def start_staying(home: Home) -> bool:
             code="config.daemon",
             hint="set PENSTOCK_DAEMON=1",
         )
+    alone = ConfigError(
+        "each run here has a Spark of its own: PENSTOCK_SPARK_MASTER names a cluster, or variables"
+        " configure Spark or Hadoop (SPARK_CONF_DIR, ...)",
+        code="config.daemon",
+        hint="docs/cli-machine.md shows which runs share a Spark",
+    )
+    if not may_open_early(None, 1):
+        raise alone
     with tempfile.TemporaryDirectory(prefix="penstock-spark-") as scratch:
         spark = open_session(
             SessionNeeds(), scratch_dir=Path(scratch), stays_with=home.lasting,
             staying=ready_needs(),
         )  # fmt: skip
         try:
+            if not stays():
+                raise alone
             return how_started() == "cold"
         finally:
             close_session(spark)

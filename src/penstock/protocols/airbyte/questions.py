@@ -122,8 +122,8 @@ def no_answer(role: Role, command: str, expected: str, answer: Answer) -> NoRetu
     hint = f"is this an Airbyte {role}? run its command by hand to see what it does"
     if tail and "No module named 'penstock'" in tail:
         hint = (
-            "its Python does not have Penstock's SDK; the Python that runs Penstock does: "
-            f"{shlex.quote(sys.executable)}"
+            "its Python does not have Penstock's SDK. Name the Python that does, which runs "
+            f"Penstock: airbyte:'{shlex.quote(sys.executable)} PROGRAM'"
         )
     printed = "" if answer.body is not None else f" and printed no {expected} message"
     raise error_class(role)(

@@ -12,9 +12,9 @@ from penstock.codec.exact_json import exact_text
 from penstock.config.selectors import parse_stream
 from penstock.engine.inspect import states
 from penstock.engine.inspect.rewinds import rewind
-from penstock.errors import ConfigError
+from penstock.errors import ConfigError, PenstockError
 from penstock.terminal import format as text
-from penstock.web.site import Form, Site, at, file_of, go, one, page_of
+from penstock.web.site import Form, Site, at, file_of, go, one, page_of, shown_error
 
 _SIZE = 50
 _CHANGES = {
@@ -58,13 +58,18 @@ def show(site: Site, request: Request) -> Response:
 
 
 def ask(site: Site, request: Request, form: Form) -> Response:
-    """Describes the effect of a change, and requests confirmation."""
+    """Describes the effect of a change, and requests confirmation. A text that is no state is shown
+    again, with the reason."""
     what = one(form, "what")
     if what not in _CHANGES:
         raise ConfigError("there is no such change", code="usage")
-    if what in ("set", "import"):
-        states.read_state(one(form, "state"), "the state")
     file, named = file_of(request), one(form, "stream")
+    error = None
+    if what in ("set", "import"):
+        try:
+            states.read_state(one(form, "state"), "the state")
+        except PenstockError as e:
+            error = shown_error(e)
     with site.opened(site.workspace.past(file), must_exist=False) as known:
         found = states.show(known, parse_stream(named)) if named else {"streams": []}
     values = {
@@ -76,9 +81,10 @@ def ask(site: Site, request: Request, form: Form) -> Response:
         "to": one(form, "to"),
         "field": one(form, "field"),
         "state": one(form, "state"),
+        "error": error,
         "nav": "state",
     }
-    return site.page(request, "state_ask.html", values)
+    return site.page(request, "state_ask.html", values, 200 if error is None else 400)
 
 
 def change(site: Site, request: Request, form: Form) -> Response:

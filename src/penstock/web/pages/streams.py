@@ -19,7 +19,7 @@ from penstock.model.catalog import StreamId
 from penstock.web.connector_specs import settle
 from penstock.web.file_edit import edited, values_of
 from penstock.web.jobs import Job, JobObserver, done_by
-from penstock.web.known_streams import MOST_FIELDS, KnownStream, KnownStreams
+from penstock.web.known_streams import KnownStream, KnownStreams
 from penstock.web.site import Form, Site, at, file_of, go, one, page_of
 
 _SIZE = 50
@@ -274,12 +274,12 @@ def _posted(name: str, form: Form) -> Wanted:
 
 def _unknown(stream: KnownStream, want: Wanted) -> list[str]:
     """Returns the names in the choices of a stream that its schema does not have; empty where the
-    schema names no columns, or more than are known here."""
-    if not 0 < len(stream.fields) < MOST_FIELDS:
+    schema names no columns."""
+    if not stream.fields:
         return []
     words = [part for key in ("key", "cursor", "columns") for part in want.get(key, "").split(",")]
     names = [word.strip().removeprefix("!").partition(".")[0] for word in words if word.strip()]
-    return [name for name in names if name not in stream.fields and not {*name} & {"*", "?"}]
+    return [name for name in names if not stream.may_have(name) and not {*name} & {"*", "?"}]
 
 
 def _bulk(stream: KnownStream, form: Form) -> Wanted:
@@ -293,9 +293,10 @@ def _bulk(stream: KnownStream, form: Form) -> Wanted:
     if one(form, "bulk_destination_sync_mode") in _DESTINATION_MODES:
         made["destination_sync_mode"] = one(form, "bulk_destination_sync_mode")
     key, cursor = (one(form, f"bulk_{name}").strip() for name in ("key", "cursor"))
-    if key and not stream.own_key and all(p.strip() in stream.fields for p in key.split(",")):
+    if key and not stream.own_key and all(stream.may_have(p.strip()) for p in key.split(",")):
         made["key"] = key
-    if cursor in stream.fields and not stream.fixed_cursor and "incremental" in stream.sync_modes:
+    chosen = cursor and not stream.fixed_cursor and "incremental" in stream.sync_modes
+    if chosen and stream.may_have(cursor):
         made["cursor"] = cursor
     return made
 
