@@ -367,6 +367,9 @@ def test_missing_file_names_the_neighbour(tmp_path: Path) -> None:
     assert caught.value.code == "config.not_found"
     assert caught.value.message == f"there is no pipeline file {tmp_path / 'shpo.yml'}"
     assert caught.value.hint == f"did you mean {tmp_path / 'shop.yml'}?"
+    with pytest.raises(ConfigError) as caught:
+        load_pipeline(tmp_path / "nope.yml")
+    assert "did you mean" not in (caught.value.hint or "")
 
 
 @pytest.mark.parametrize("text", ["", "\n\n", "# only a comment\n", "---\n", "~\n"])

@@ -194,10 +194,11 @@ def _missing_file_hint(path: Path) -> str:
     from penstock.config.did_you_mean import closest
 
     try:
-        files = [p.name for p in path.parent.iterdir() if p.suffix in (".yml", ".yaml")]
+        found = [p for p in path.parent.iterdir() if p.suffix in (".yml", ".yaml")]
     except OSError:
-        files = []
-    near = closest(path.name, files)
+        found = []
+    files = {p.stem: p.name for p in found}  # the endings alone make no two names alike
+    near = closest(path.stem, files)
     if near is not None:
-        return f"did you mean {path.parent / near}?"
+        return f"did you mean {path.parent / files[near]}?"
     return "give the path of a pipeline file, or a source and a destination"
