@@ -334,6 +334,24 @@ def test_what_is_no_number_and_no_json_is_a_fault_beside_its_field() -> None:
     assert built({}, faults={("ratio",): ["bad"]})["ratio"].faults == ["bad"]
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "is_fault"),
+    [
+        ("day", "2024-13-99", True),
+        ("day", "2023-02-29", True),
+        ("day", "2024-02-29", False),
+        ("day", "30 days ago", False),
+        ("day", "${DAY}", False),
+        ("start", "2024-04-31T00:00:00Z", True),
+        ("start", "2024-04-30T00:00:00Z", False),
+    ],
+)
+def test_a_day_that_no_calendar_has_is_a_fault(name: str, text: str, is_fault: bool) -> None:
+    form = PostedForm(SCHEMA, SECRET, "source", {f"source:{name}": [text]})
+    assert form.read({})[name] == text
+    assert set(form.faults) == ({(name,)} if is_fault else set())
+
+
 def test_what_the_browser_does_not_send_is_kept() -> None:
     assert PostedForm(SCHEMA, SECRET, "source", {}).read(FULL) == FULL
 

@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from copy import deepcopy
+from datetime import date
 from difflib import SequenceMatcher
 from typing import Any, cast
 
@@ -23,13 +24,14 @@ from penstock.web.yaml_text import same, variable
 _VARIABLE = re.compile(r"\$\{[^}]*\}")
 _WHOLE = re.compile(r"[-+]?[0-9]{1,400}", re.ASCII)
 _NUMBER = re.compile(r"[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?", re.ASCII)
+_DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}(?![0-9])", re.ASCII)
 _MOST_ITEMS = 100_000
 
 
 class PostedForm:
     """Reads one part of a file. ``given``: every input by its name; ``do``: a button of a list:
-    ``add:NAME``, ``drop:NAME:PLACE``. ``secrets``: typed ones, by path; ``faults``: invalid JSON
-    and numbers; ``unread``: the typed JSON that is invalid, by path; ``turns``: of the lists."""
+    ``add:NAME``, ``drop:NAME:PLACE``. ``secrets``: typed ones, by path; ``faults``: invalid JSON,
+    numbers and days; ``unread``: the typed JSON that is invalid, by path; ``turns``: of the lists."""
 
     def __init__(
         self, schema: Any, word: str | None, prefix: str, given: Mapping[str, Sequence[str]],
@@ -136,6 +138,8 @@ class PostedForm:
             return self._number(text.strip(), path)
         if kind is FieldKind.choice:
             return _choice(text)
+        if kind is FieldKind.date or kind is FieldKind.time:
+            return self._day(text.strip(), path)
         if kind is FieldKind.json:
             try:
                 return json.loads(text)
@@ -158,6 +162,15 @@ class PostedForm:
         if real and abs(float(text)) != float("inf"):
             return float(text)
         self.faults.setdefault(path, []).append("this is not a number, or too large")
+        return text
+
+    def _day(self, text: str, path: Path) -> str:
+        """A connector may take other words (``now``); what has a day's form must be one."""
+        day = _DAY.match(text)
+        try:
+            _ = day and date.fromisoformat(day[0])
+        except ValueError as e:
+            self.faults.setdefault(path, []).append(f"this is not a day of the calendar: {e}")
         return text
 
     def _lines(self, shape: Shape, drawn: Drawn, current: Any, text: str, path: Path) -> Any:
