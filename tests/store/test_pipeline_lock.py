@@ -303,6 +303,7 @@ def test_L12_a_real_container_with_another_clock_is_killed(tmp_path: Path) -> No
     assert child.stdout is not None and child.stdin is not None
     assert float(child.stdout.readline()) > time.time() + YEAR / 2
     child.kill()
+    child.wait(10)  # its child has the signal by then; the end of its input would let it go on
     child.communicate()
     with opened(place) as store:
         seen = store.lock("shop")
