@@ -31,7 +31,7 @@ _MOST_ITEMS = 100_000
 class PostedForm:
     """Reads one part of a file. ``given``: every input by its name; ``do``: a button of a list:
     ``add:NAME``, ``drop:NAME:PLACE``. ``secrets``: typed ones, by path; ``faults``: invalid JSON,
-    numbers and days; ``unread``: the typed JSON that is invalid, by path; ``turns``: of the lists."""
+    numbers and days; ``unread``: the typed JSON that is invalid, by path; ``turns``: of lists."""
 
     def __init__(
         self, schema: Any, word: str | None, prefix: str, given: Mapping[str, Sequence[str]],
