@@ -166,11 +166,11 @@ class PostedForm:
 
     def _day(self, text: str, path: Path) -> str:
         """A connector may take other words (``now``); what has a day's form must be one."""
-        day = _DAY.match(text)
-        try:
-            _ = day and date.fromisoformat(day[0])
-        except ValueError as e:
-            self.faults.setdefault(path, []).append(f"this is not a day of the calendar: {e}")
+        if (day := _DAY.match(text)) is not None:
+            try:
+                date.fromisoformat(day[0])
+            except ValueError as e:
+                self.faults.setdefault(path, []).append(f"this is not a day of the calendar: {e}")
         return text
 
     def _lines(self, shape: Shape, drawn: Drawn, current: Any, text: str, path: Path) -> Any:
